@@ -1,0 +1,1 @@
+"""Where recipes run: one lock a stack, and bundles for hosts without a network."""

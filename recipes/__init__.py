@@ -1,0 +1,1 @@
+"""What exists, what to run, and how to run it: the rooms before `runs/`."""

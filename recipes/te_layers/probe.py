@@ -1,0 +1,92 @@
+"""What this host is: GPU, driver, CUDA, library versions. Read once, before anything runs, and stored in run.json."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Any
+
+LIBRARIES = (
+    "torch",
+    "transformer_engine",
+    "transformer_engine_cu12",
+    "transformer_engine_cu13",
+    "transformer_engine_torch",
+    "nvidia-cudnn-cu13",
+    "nvidia-cublas",
+    "nvidia-nccl-cu13",
+    "nvidia-cudnn-frontend",
+    "triton",
+    "flash-attn",
+    "numpy",
+    "pydantic",
+)
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of the libraries that matter, by distribution name; absent ones are left out."""
+    found = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def nvml_readings(gpu_uuid: str) -> dict[str, Any]:
+    """Driver, power limit and clocks of one GPU as NVML reads them; empty without NVML."""
+    try:
+        import pynvml as nvml
+
+        nvml.nvmlInit()
+    except Exception:  # no library or no driver: nothing can be read, and the fields stay absent
+        return {}
+    try:
+        gpu = nvml.nvmlDeviceGetHandleByUUID(gpu_uuid)
+        readings = {
+            "driver": lambda: nvml.nvmlSystemGetDriverVersion(),
+            "power_limit_w": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000,
+            "max_sm_clock_mhz": lambda: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM),
+            "sm_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
+            "memory_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
+            "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
+        }
+        found: dict[str, Any] = {}
+        for name, reading in readings.items():
+            try:
+                value = reading()
+            except nvml.NVMLError:
+                continue
+            found[name] = value.decode() if isinstance(value, bytes) else value
+        return found
+    finally:
+        nvml.nvmlShutdown()
+
+
+def probe() -> dict[str, Any]:
+    """The host's GPU side: `gpus`, `gpu_name`, `compute_capability`, `cuda`, memory in bytes, NVML readings, versions.
+
+    Without torch or without a GPU, `gpus` is 0 and the other GPU fields are absent.
+    """
+    found: dict[str, Any] = {"gpus": 0, "versions": versions()}
+    try:
+        import torch
+    except ImportError:
+        return found
+    if not torch.cuda.is_available():
+        return found
+    free, total = torch.cuda.mem_get_info()
+    properties = torch.cuda.get_device_properties(0)
+    gpu_uuid = f"GPU-{properties.uuid}"
+    return {
+        **found,
+        "gpus": torch.cuda.device_count(),
+        "gpu_name": torch.cuda.get_device_name(0),
+        "compute_capability": list(torch.cuda.get_device_capability(0)),
+        "gpu_uuid": gpu_uuid,
+        "multiprocessors": properties.multi_processor_count,
+        "cuda": torch.version.cuda,
+        "memory_total_bytes": total,
+        "memory_free_bytes": free,
+        **nvml_readings(gpu_uuid),
+    }
