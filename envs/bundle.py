@@ -2,8 +2,9 @@
 
     python -m envs.bundle te_layers --arch 90 --part-mib 48 --out build/bundles/te_layers
 
-What goes in is decided by the stack's requirements.lock (hashes checked by uv) and its bundle.yaml (what the host brings,
-what is built there). The same inputs give the same parts byte for byte. On the host: `python3 unpack.py --site SITE`.
+What goes in is decided by the stack's requirements.lock (hashes checked by uv) and its bundle.yaml (what the host
+brings, what is built there). The same inputs give the same parts byte for byte. On the host:
+`python3 unpack.py --site SITE`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Drop GPU code for other architectures from a CUDA library, in place: what is dropped becomes zeros.
 
-Size, offsets and symbols stay as they are, so the library still loads, and compresses to little more than what was kept.
-It then runs on the kept architectures only. Format (little-endian): an ELF section `.nv_fatbin` is a row of containers
-{u32 magic, u16 version, u16 header size, u64 body size}; a body is a row of images {u16 kind (1 PTX, 2 machine code),
-u16 version, u32 header size, u64 size, ..., u32 architecture at byte 28}.
+Size, offsets and symbols stay as they are, so the library still loads, and compresses to little more than what was
+kept. It then runs on the kept architectures only. Format (little-endian): an ELF section `.nv_fatbin` is a row of
+containers {u32 magic, u16 version, u16 header size, u64 body size}; a body is a row of images {u16 kind (1 PTX, 2
+machine code), u16 version, u32 header size, u64 size, ..., u32 architecture at byte 28}.
 """
 
 from __future__ import annotations

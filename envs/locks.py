@@ -1,4 +1,4 @@
-"""Reading locks: requirements files with exact versions and hashes, as `uv pip compile --generate-hashes` writes them."""
+"""Reading locks: requirements files with exact versions and hashes, from `uv pip compile --generate-hashes`."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 STAMP = "BUNDLE.json"
@@ -122,6 +123,18 @@ def found_folders(patterns, site):
     return [str(root / pattern) for pattern in patterns for root in roots if (root / pattern).is_dir()]
 
 
+def install_wheel(wheel, site):
+    """Unpack a wheel into the site. Not by pip: its --target skips or replaces folders that two distributions share."""
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            if name.endswith("/"):
+                continue
+            target = safe_target(site, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(name) as source, open(target, "wb") as file:
+                shutil.copyfileobj(source, file, 1 << 20)
+
+
 def build(spec, site, wheels):
     """Build one source distribution of the bundle into a wheel and install it into `site`. Raises BundleError."""
     environment = dict(os.environ, **spec["environment"])
@@ -149,16 +162,17 @@ def build(spec, site, wheels):
         tail = log.read_text(errors="replace").splitlines()[-30:]
         print("\n".join(tail), file=sys.stderr)
         raise subprocess.CalledProcessError(made or 1, "building %s (log: %s)" % (spec["name"], log))
-    subprocess.check_call([*pip, "install", "-q", *offline, "--no-compile", "--target", str(site), str(new[0])])
+    install_wheel(new[0], site)
     return new[0]
 
 
 def unpack(parts_folder, site, wheels, do_build):
     """The whole procedure; returns a line that says what was done."""
-    text = (parts_folder / "bundle.json").read_text()
-    bundle = json.loads(text)
+    bundle = json.loads((parts_folder / "bundle.json").read_text())
     check_host(bundle)
-    if (site / STAMP).is_file() and (site / STAMP).read_text() == text:
+    wanted = bundle["build"] if do_build else []
+    stamp = json.dumps({"bundle": bundle, "built": [spec["name"] for spec in wanted]}, indent=2) + "\n"
+    if (site / STAMP).is_file() and (site / STAMP).read_text() == stamp:
         return "%s is already set up from this bundle" % site
     if site.exists():
         raise BundleError("%s exists and is not from this bundle; choose another --site or remove it" % site)
@@ -167,11 +181,10 @@ def unpack(parts_folder, site, wheels, do_build):
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     count = extract(io.BufferedReader(Joined(paths), 1 << 20), partial)
-    built = []
-    if do_build:
+    if wanted:
         wheels.mkdir(parents=True, exist_ok=True)
-        built = [build(spec, partial, wheels).name for spec in bundle["build"]]
-    (partial / STAMP).write_text(text)
+    built = [build(spec, partial, wheels).name for spec in wanted]
+    (partial / STAMP).write_text(stamp)
     partial.rename(site)
     return "%s: %d files, built: %s" % (site, count, ", ".join(built) or "nothing")
 

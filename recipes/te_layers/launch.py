@@ -69,6 +69,8 @@ def check_host(host: dict[str, Any], rows: ExperimentFile, need_bytes: int) -> N
             f"Transformer Engine {parts['transformer_engine_torch']} found, the experiments are for"
             f" {rows.transformer_engine}; install envs/te_layers"
         )
+    if host.get("import_error"):
+        raise RunError(f"Transformer Engine does not import: {host['import_error']}; install envs/{STACK} anew")
     if host["memory_free_bytes"] < need_bytes:
         raise RunError(
             f"{host['memory_free_bytes'] / 2**30:.1f} GiB of device memory free, about {need_bytes / 2**30:.1f} GiB"

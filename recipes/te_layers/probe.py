@@ -78,6 +78,10 @@ def probe() -> dict[str, Any]:
     free, total = torch.cuda.mem_get_info()
     properties = torch.cuda.get_device_properties(0)
     gpu_uuid = f"GPU-{properties.uuid}"
+    try:
+        import transformer_engine.pytorch  # noqa: F401
+    except Exception as error:  # whatever it raises, the launcher has to refuse and say why
+        found["import_error"] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
     return {
         **found,
         "gpus": torch.cuda.device_count(),
