@@ -128,7 +128,7 @@ class RunFolder:
             "run_id": run_id,
             "kind": "measured",
             "host": {"python": platform.python_version(), "machine": platform.machine(), "system": platform.platform()},
-            "argv": sys.argv,
+            "argv": [Path(sys.argv[0]).name, *sys.argv[1:]],
             "start": utc_now(),
             "end": None,
             "outcome": {"status": "running", "reason": None, "exit_code": None},

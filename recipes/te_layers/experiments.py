@@ -18,7 +18,14 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 EXPERIMENTS = Path(__file__).with_name("experiments.yaml")
 
 
-class Width(Entry):
+class Timing(Entry):
+    """How often: untimed, then timed iterations of each repeat."""
+
+    warmup: int = Field(ge=1)
+    iterations: int = Field(ge=1)
+
+
+class Width(Timing):
     """How one model's width is measured."""
 
     layers: int = Field(gt=0, description="layers in the timed stack")
@@ -32,8 +39,7 @@ class ExperimentFile(Entry):
     micro_batch_size: int = Field(gt=0)
     seed: int
     repeats: int = Field(ge=1)
-    warmup: int = Field(ge=1)
-    iterations: int = Field(ge=1)
+    gemms: Timing
     gpus: int = Field(ge=1, le=1)
     precisions: tuple[str, ...]
     models: dict[str, Width]
@@ -92,13 +98,17 @@ def load_experiments() -> ExperimentFile:
     return read_yaml(EXPERIMENTS, ExperimentFile)
 
 
-def experiment(kind: Kind, model: str, precision: str, settings: ExperimentFile | None = None) -> Experiment:
-    """The experiment of that kind, model and precision. Raises CatalogError with the allowed names."""
-    rows = settings or load_experiments()
+def experiment(kind: Kind, model: str, precision: str, iterations: int | None = None) -> Experiment:
+    """The experiment of that kind, model and precision, with its own number of timed iterations or the one given.
+
+    Raises CatalogError with the allowed names.
+    """
+    rows = load_experiments()
     width = lookup("model of te_layers", model, rows.models)
     lookup("precision of te_layers", precision, dict.fromkeys(rows.precisions))
     key = model.replace("-", "_").lower()
     dimensions = load_models()[key]
+    timing = width if kind == "layers" else rows.gemms
     return Experiment(
         kind=kind,
         model=key,
@@ -108,15 +118,15 @@ def experiment(kind: Kind, model: str, precision: str, settings: ExperimentFile 
         sequence=dimensions.sequence,
         micro_batch_size=rows.micro_batch_size,
         seed=rows.seed,
-        warmup=rows.warmup,
-        iterations=rows.iterations,
+        warmup=timing.warmup,
+        iterations=iterations or timing.iterations,
     )
 
 
 def all_experiments() -> list[Experiment]:
     """Every experiment of `experiments.yaml`, in its order."""
     rows = load_experiments()
-    return [experiment(k, m, p, rows) for k in KINDS for m in rows.models for p in rows.precisions]
+    return [experiment(k, m, p) for k in KINDS for m in rows.models for p in rows.precisions]
 
 
 def gemms(model: Model, tokens: int) -> list[Gemm]:

@@ -52,7 +52,7 @@ def measure(which: Experiment, folder: RunFolder, baseline: dict[str, Any]) -> N
     folder.metric(record="memory", peak_allocated_bytes=torch.cuda.max_memory_allocated())
     found = effective_precision([holder for holder in holders if holder is not None])
     folder.record["effective_precision"] = found["precision"]
-    folder.record["effective_evidence"] = {"quantizers": found["quantizers"]}
+    folder.record["effective_evidence"] = {"quantizers": found["quantizers"], "recipe": str(recipe)}
     if found["precision"] != which.precision:
         raise RuntimeError(f"asked for {which.precision}, but the quantizers are {found['precision']}")
 

@@ -45,6 +45,8 @@ from recipes.te_layers.experiments import (
 from recipes.te_layers.probe import probe
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+# environment variables that change what the libraries do
+VARIABLES = ("NVTE_", "CUDA_", "CUBLAS_", "CUDNN_", "NCCL_", "TORCH_", "PYTORCH_")
 LOCK = CHECKOUT / "envs" / STACK / "requirements.lock"
 
 
@@ -94,7 +96,10 @@ def base_record(which: Experiment, host: dict[str, Any], release: str, session: 
         "effective_precision": None,
         "hardware": {key: value for key, value in host.items() if key != "versions"},
         "versions": host["versions"],
-        "environment": {"lock_sha256": sha256_of(LOCK) if LOCK.is_file() else None},
+        "environment": {
+            "lock_sha256": sha256_of(LOCK) if LOCK.is_file() else None,
+            "variables": {key: os.environ[key] for key in sorted(os.environ) if key.startswith(VARIABLES)},
+        },
         "git": git_state(CHECKOUT),
         "seed": which.seed,
         "data": "random normal activations and output gradients, generated on the device from the seed",
@@ -202,9 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         args = parse(arguments)
         rows = load_experiments()
-        if args.iterations:
-            rows = rows.model_copy(update={"iterations": args.iterations})
-        chosen = [experiment(args.kind, args.model, p, rows) for p in args.precision or rows.precisions]
+        chosen = [experiment(args.kind, args.model, p, args.iterations) for p in args.precision or rows.precisions]
         host = probe()
         check_host(host, rows, max(memory_need_bytes(which) for which in chosen))
         if args.check:

@@ -107,7 +107,11 @@ def measure(which: Experiment, folder: RunFolder, baseline: dict[str, Any]) -> N
     )
     found = effective_precision(layers.modules())
     folder.record["effective_precision"] = found["precision"]
-    folder.record["effective_evidence"] = {"quantizers": found["quantizers"], "attention": attention_backend()}
+    folder.record["effective_evidence"] = {
+        "quantizers": found["quantizers"],
+        "recipe": str(recipe),
+        "attention": attention_backend(),
+    }
     output = y.detach().float()
     folder.metric(record="numerics", **_numerics(which.precision, output, x.grad, baseline))
     if found["precision"] != which.precision:
