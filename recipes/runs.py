@@ -32,6 +32,7 @@ FILES = (RUN_JSON, LOG, METRICS, POWER)
 # Exit codes of every launcher, and so of the rules that call them.
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_UNSUPPORTED = 0, 1, 2, 3
 
+_MANIFEST_LINE = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9][A-Za-z0-9._/-]*)")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -183,6 +184,39 @@ def manifest_text(folder: Path) -> str:
     """`sha256sum`-style lines for every file of a run folder except the manifest, sorted by name."""
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     return "".join(f"{sha256_of(folder / name)}  {name}\n" for name in names if name != MANIFEST)
+
+
+def manifest_faults(folder: Path) -> list[tuple[str, str]]:
+    """Everything in which a run folder is not what its manifest recorded, as (code, message); empty when intact.
+
+    Codes: manifest_missing, manifest_unreadable, file_missing, file_changed, file_not_in_manifest.
+    """
+    try:
+        lines = (folder / MANIFEST).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return [("manifest_missing", f"no {MANIFEST}: the run did not end")]
+    except (OSError, ValueError) as error:
+        return [("manifest_unreadable", f"{MANIFEST} cannot be read: {type(error).__name__}")]
+    faults: list[tuple[str, str]] = []
+    listed: set[str] = set()
+    for number, line in enumerate(lines, 1):
+        match = _MANIFEST_LINE.fullmatch(line)
+        if not match or ".." in match[2].split("/"):
+            faults.append(("manifest_unreadable", f"{MANIFEST} line {number}: not a hash and a name"))
+            continue
+        digest, name = match.groups()
+        listed.add(name)
+        if not (folder / name).is_file():
+            faults.append(("file_missing", f"{name} is in {MANIFEST} but not in the folder"))
+        elif sha256_of(folder / name) != digest:
+            faults.append(("file_changed", f"{name} is not what was recorded: its hash differs from {MANIFEST}"))
+    present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    for name in sorted(present - listed - {MANIFEST}):
+        faults.append(("file_not_in_manifest", f"{name} is in the folder but not in {MANIFEST}"))
+    for name in (RUN_JSON, LOG, METRICS):
+        if name not in listed:
+            faults.append(("manifest_unreadable", f"{MANIFEST} does not list {name}"))
+    return faults
 
 
 def is_complete(folder: Path) -> bool:

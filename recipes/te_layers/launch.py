@@ -129,13 +129,14 @@ def run_one(which: Experiment, folder: RunFolder, baseline: dict[str, Any], gpu_
     """Run one repeat of one experiment into its folder; its output goes to log.txt, power samples to power.csv."""
     import gc
 
-    import torch
-
-    if which.kind == "layers":
-        from recipes.te_layers.layers import measure
-    else:
-        from recipes.te_layers.gemms import measure
     with folder, output_to(folder.log_file_descriptor()), PowerSampler(folder.path / POWER, gpu_uuid):
+        # inside the folder's context, so that a library that does not load is recorded and sealed like any failure
+        import torch
+
+        if which.kind == "layers":
+            from recipes.te_layers.layers import measure
+        else:
+            from recipes.te_layers.gemms import measure
         measure(which, folder, baseline)
         folder.finish("completed")
     gc.collect()

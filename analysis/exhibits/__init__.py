@@ -1,0 +1,9 @@
+"""One module an exhibit: data in; table, chart and caption out.
+
+An exhibit is made from raw results and published facts, or (`claims`) from the other exhibits' tables; the order here
+is the order in which they are built.
+"""
+
+FROM_RAW = ("layer_speedup", "gemm_throughput", "capability", "excluded_runs")
+FROM_TABLES = ("claims",)
+EXHIBITS = FROM_RAW + FROM_TABLES

@@ -1,0 +1,96 @@
+"""Reads a te_layers run folder: run.json and metrics.jsonl. What does not fit becomes a reason, never an exception."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from analysis.logs.run import Op, Reason, Run, Step
+from recipes.runs import METRICS, RUN_JSON
+
+# A raw folder is somebody's upload: nothing in it may cost unbounded memory.
+MAX_RECORD_BYTES = 1 << 20
+MAX_METRICS_BYTES = 256 << 20
+
+
+def read_run(folder: Path) -> Run:
+    """The run in `folder`. Never raises for what the folder holds: faults are the run's `reasons`."""
+    run = Run(path=folder)
+    _read_record(run)
+    _read_metrics(run)
+    return run
+
+
+def _read_record(run: Run) -> None:
+    path = run.path / RUN_JSON
+    try:
+        if path.stat().st_size > MAX_RECORD_BYTES:
+            raise ValueError("larger than any run record")
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(record, dict):
+            raise ValueError("not a JSON object")
+        run.record = record
+    except (OSError, ValueError, RecursionError) as error:
+        run.reasons.append(Reason("run_json_unreadable", f"{RUN_JSON}: {_short(error)}"))
+
+
+def _read_metrics(run: Run) -> None:
+    path = run.path / METRICS
+    try:
+        if path.stat().st_size > MAX_METRICS_BYTES:
+            raise ValueError("larger than any metrics file")
+        for number, line in _lines(path):
+            try:
+                _take(run, json.loads(line))
+            except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+                run.reasons.append(Reason("metrics_line_unreadable", f"{METRICS}: {_short(error)}", (number,)))
+    except (OSError, ValueError) as error:
+        run.reasons.append(Reason("metrics_unreadable", f"{METRICS}: {_short(error)}"))
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                raise ValueError(f"line {number} is cut off")
+            yield number, line.decode("utf-8")
+
+
+def _take(run: Run, record: Any) -> None:
+    kind = record["record"]
+    if kind == "step":
+        time_s = _number(record["step_time_s"])
+        run.steps.append(Step(_integer(record["step"]), bool(record["timed"]), time_s, _integer(record["tokens"])))
+    elif kind == "op":
+        flops = 2 * _integer(record["m"]) * _integer(record["n"]) * _integer(record["k"])
+        op, gemm = str(record["op"]), str(record["gemm"])
+        run.ops.append(Op(gemm, op, _integer(record["step"]), _number(record["time_s"]), flops))
+    elif kind == "numerics":
+        run.numerics.append({key: value for key, value in record.items() if key != "record"})
+    elif kind == "memory":
+        run.peak_memory_bytes = _integer(record["peak_allocated_bytes"])
+    else:
+        raise ValueError(f"unknown record {str(kind)[:40]!r}")
+
+
+def _number(value: Any) -> float:
+    """A JSON number, or one of the strings that stand for what JSON cannot say."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"not a number: {str(value)[:40]!r}")
+    number = float(value)
+    if isinstance(value, str) and math.isfinite(number):
+        raise ValueError(f"a number written as text: {value[:40]!r}")
+    return number
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"not a whole number: {str(value)[:40]!r}")
+    return value
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
