@@ -1,7 +1,7 @@
 """The ledger of claims: each checkable sentence of the sources, with a verdict computed from exhibits.
 
 A predicate reads finished tables only. `reproduced`: the claim's own quantity was measured here and agrees.
-`consistent`: a measured quantity that bounds or carries the claim agrees with it. `not reproduced`: it disagrees.
+`consistent`: a measured quantity that carries the claim agrees with it. `not reproduced`: it disagrees.
 `needs hardware`: nothing valid was measured that could tell.
 """
 
@@ -94,9 +94,9 @@ def gemm_up_to_2x(frame: pl.DataFrame) -> Finding:
 def fp8_current_gain_grows_with_size(frame: pl.DataFrame) -> Finding:
     """Layers at true width against the published end-to-end speedups of the same models.
 
-    Layers alone bound a whole step from above (the rest of a step stays in BF16). So the claim is `consistent` when the
-    layers' speedup grows from model to model with disjoint intervals and is nowhere below the published value;
-    `not reproduced` when either fails. Only a whole training step could reproduce it.
+    The layers carry the gain; most of the rest of a step stays in BF16 and can only dilute it. So the claim is
+    `consistent` when the layers' speedup grows from model to model with disjoint intervals and is nowhere below the
+    published value; `not reproduced` when either fails. Only a whole training step could reproduce it.
     """
     rows = {row["model"]: row for row in _measured(frame, precision="fp8_current").iter_rows(named=True)}
     published = {

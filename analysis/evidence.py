@@ -27,9 +27,9 @@ class Evidence:
         return [j for j in self.judged if not j.valid]
 
 
-def load(raw: Path) -> Evidence:
-    """Read and judge every run folder under `raw` (`<stack>/<experiment>/<run_id>`)."""
-    return Evidence(tuple(judge(read_run(folder)) for folder in find_runs(raw)))
+def load(raw: Path, experiments: str = "*") -> Evidence:
+    """Read and judge every run folder under `raw` (`<stack>/<experiment>/<run_id>`) whose experiment fits a pattern."""
+    return Evidence(tuple(judge(read_run(folder)) for folder in find_runs(raw, experiments)))
 
 
 def valid(judged: Iterable[Judged]) -> list[Judged]:

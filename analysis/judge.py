@@ -28,6 +28,7 @@ _VERDICT_OF: dict[str, Verdict] = {
     "run_json_unreadable": "INCOMPLETE",
     "metrics_unreadable": "INCOMPLETE",
     "metrics_line_unreadable": "INCONSISTENT",
+    "power_unreadable": "INCONSISTENT",
     "schema_unknown": "AMBIGUOUS",
     "folder_mismatch": "INCONSISTENT",
     "run_failed": "INCOMPLETE",
@@ -65,7 +66,8 @@ def judge(run: Run) -> Judged:
     reasons = [*run.reasons]
     for check in _CHECKS:
         reasons.extend(check(run))
-    worst = min((_VERDICT_OF[reason.code] for reason in reasons), key=VERDICTS.index, default="VALID")
+    found: list[Verdict] = [_VERDICT_OF[reason.code] for reason in reasons]
+    worst: Verdict = min(found, key=VERDICTS.index, default="VALID")
     return Judged(run, worst, tuple(reasons))
 
 
@@ -94,7 +96,7 @@ def _record(run: Run) -> Iterator[Reason]:
 
 
 def _completed(run: Run) -> bool:
-    return run.get("outcome", "status") == "completed"
+    return bool(run.get("outcome", "status") == "completed")
 
 
 def _precision(run: Run) -> Iterator[Reason]:

@@ -30,7 +30,8 @@ class Estimate:
 
 def block_length(n: int) -> int:
     """Block length for n iterations: n to the power 1/3, the usual rate for the block bootstrap (Hall et al. 1995)."""
-    return max(1, round(n ** (1 / 3)))
+    length: int = round(float(n) ** (1 / 3))
+    return max(1, length)
 
 
 def _resampled_medians(

@@ -6,6 +6,7 @@ samples only approximate.
 
 from __future__ import annotations
 
+import importlib
 import threading
 import time
 from pathlib import Path
@@ -45,8 +46,7 @@ class PowerSampler:
         with self._path.open("w", encoding="utf-8", newline="\n") as file:
             file.write(",".join(COLUMNS) + "\n")
             try:
-                import pynvml
-
+                pynvml: Any = importlib.import_module("pynvml")
                 pynvml.nvmlInit()
                 gpu = pynvml.nvmlDeviceGetHandleByUUID(self._gpu_uuid)
             except Exception:  # no NVML, no GPU, or no permission: the header alone says that nothing was sampled

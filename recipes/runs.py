@@ -224,6 +224,10 @@ def is_complete(folder: Path) -> bool:
     return (folder / MANIFEST).is_file()
 
 
-def find_runs(root: Path) -> list[Path]:
-    """Every run folder under `root` (`<stack>/<experiment>/<run_id>/run.json`), sorted; sealed or not."""
-    return sorted(path.parent for path in root.glob(f"*/*/*/{RUN_JSON}"))
+def find_runs(root: Path, experiments: str = "*") -> list[Path]:
+    """Run folders under `root` whose experiment fits a shell-style pattern, sorted; sealed or not.
+
+    A folder counts once it has run.json or a manifest: one that has lost run.json is a faulty run, not no run.
+    """
+    pattern = run_pattern(".").format(stack="*", experiment=experiments, run_id="*")
+    return sorted({path.parent for name in (RUN_JSON, MANIFEST) for path in root.glob(f"{pattern}/{name}")})

@@ -38,7 +38,7 @@ def build(tables: Path) -> Exhibit:
     frame = table(rows, SCHEMA)
     caption = (
         "Each sentence is in our words, with its source; each verdict is computed from the exhibit named. Consistent"
-        " means that a measured quantity which bounds or carries the claim agrees with it, not that the claim's own"
+        " means that a measured quantity which carries the claim agrees with it, not that the claim's own"
         " quantity was measured."
     )
     return Exhibit("claims", "What the sources claim, and what was found", caption, frame, _chart(frame))

@@ -62,6 +62,13 @@ def table(rows: list[dict[str, Any]], schema: dict[str, type[pl.DataType]]) -> p
     return pl.DataFrame([{key: plain(row.get(key)) for key in schema} for row in rows], schema=schema)
 
 
+def sample_sizes(measured: pl.DataFrame) -> str:
+    """For a caption: how many iterations and repeats stand behind each point of a table (columns n, repeats)."""
+    (n_low, n_high), (low, high) = ((measured[c].min(), measured[c].max()) for c in ("n", "repeats"))
+    repeats = f"{low!r}" if low == high else f"{low!r} to {high!r}"
+    return f"n = {n_low!r} to {n_high!r} iterations in {repeats} interleaved repeats a point"
+
+
 def write(exhibit: Exhibit, folder: Path) -> list[Path]:
     """Write the three files of an exhibit; returns their paths. The same exhibit gives the same bytes."""
     chart = exhibit.chart.configure(font=FONT).configure_view(stroke=None)

@@ -11,7 +11,7 @@ import altair as alt
 import polars as pl
 
 from analysis.evidence import Evidence, load
-from analysis.exhibits.exhibit import PRECISION_COLOURS, Exhibit, published_models, table
+from analysis.exhibits.exhibit import PRECISION_COLOURS, Exhibit, published_models, sample_sizes, table
 from analysis.exhibits.measured import STACK, Cell, cell, differing
 from analysis.logs.run import Run
 from analysis.published import PublishedRow, read_published
@@ -63,7 +63,7 @@ def gemm_flops(run: Run) -> int:
 
 def build(raw: Path, published: Path) -> Exhibit:
     """The exhibit from raw runs and published rows."""
-    evidence = load(raw)
+    evidence = load(raw, "gemms-*")
     rows: list[dict[str, Any]] = []
     for model in published_models():
         for precision in PRECISIONS:
@@ -136,9 +136,8 @@ def _caption(frame: pl.DataFrame) -> str:
         f"Measured on one {gpus}: the twelve GEMMs of one layer (forward, input gradient and weight gradient of four"
         " linear layers) at true width, on random data. With quantization, the passes that turn each linear layer's"
         " input, weight and output gradient into both narrow layouts are added. Each operation is timed by itself with"
-        f" device events; bars are 95 % block-bootstrap intervals, n = {measured['n'].min()} to {measured['n'].max()}"
-        f" iterations in {measured['repeats'].min()} interleaved repeats. Published speedups (other GPUs and shapes)"
-        " are in the table only."
+        f" device events; bars are 95 % block-bootstrap intervals, {sample_sizes(measured)}. Published speedups (other"
+        " GPUs and shapes) are in the table only."
     )
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import altair as alt
 import polars as pl
 
 from analysis.evidence import load
-from analysis.exhibits.exhibit import PRECISION_COLOURS, Exhibit, published_models, table
-from analysis.exhibits.measured import cell, differing
+from analysis.exhibits.exhibit import PRECISION_COLOURS, Exhibit, published_models, sample_sizes, table
+from analysis.exhibits.measured import STACK, cell, differing
 from analysis.logs.run import Run
 from analysis.published import PublishedRow, read_published
 from recipes.catalog import load_models, load_precisions
@@ -29,6 +30,9 @@ SCHEMA: dict[str, type[pl.DataType]] = {
     "speedup_low": pl.Float64,
     "speedup_high": pl.Float64,
     "peak_memory_gib": pl.Float64,
+    "power_w": pl.Float64,
+    "sm_clock_mhz": pl.Float64,
+    "power_capped_share": pl.Float64,
     "n": pl.Int64,
     "repeats": pl.Int64,
     "differences": pl.String,
@@ -45,7 +49,7 @@ def layer_times_s(run: Run) -> list[float]:
 
 def build(raw: Path, published: Path) -> Exhibit:
     """The exhibit from raw runs and published rows."""
-    evidence = load(raw)
+    evidence = load(raw, "layers-*")
     rows: list[dict[str, Any]] = []
     for model in published_models():
         for precision in PRECISIONS:
@@ -68,12 +72,8 @@ def build(raw: Path, published: Path) -> Exhibit:
                     "n": found.time.n,
                     "repeats": found.time.repeats,
                 }
-                peaks = [
-                    j.run.peak_memory_bytes
-                    for j in evidence.select("te_layers", "layers", model, precision)
-                    if j.valid and j.run.peak_memory_bytes
-                ]
-                row["peak_memory_gib"] = max(peaks) / 2**30 if peaks else None
+                runs = [j.run for j in evidence.select(STACK, "layers", model, precision) if j.valid]
+                row |= _conditions(runs)
             if found.comparison:
                 speedup = found.comparison.speedup
                 row |= {"speedup": speedup.value, "speedup_low": speedup.low, "speedup_high": speedup.high}
@@ -87,6 +87,22 @@ def build(raw: Path, published: Path) -> Exhibit:
         frame,
         _chart(frame),
     )
+
+
+def _conditions(runs: list[Run]) -> dict[str, float | None]:
+    """Peak memory, and the means over all samples of power, SM clock and whether the power limit held the clocks."""
+    samples = [sample for run in runs for sample in run.timed_power]
+
+    def mean(values: list[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return fmean(known) if known else None
+
+    return {
+        "peak_memory_gib": max((run.peak_memory_bytes or 0 for run in runs), default=0) / 2**30,
+        "power_w": mean([sample.power_w for sample in samples]),
+        "sm_clock_mhz": mean([sample.sm_clock_mhz for sample in samples]),
+        "power_capped_share": mean([None if s.power_capped is None else float(s.power_capped) for s in samples]),
+    }
 
 
 def _fits(row: PublishedRow) -> bool:
@@ -114,12 +130,23 @@ def _caption(frame: pl.DataFrame) -> str:
         return "No valid measured run. Published: end-to-end training speedups as their sources print them."
     gpus = ", ".join(measured["hardware"].unique().sort())
     return (
-        f"Measured: forward and backward of Transformer Engine layers on one {gpus}, over BF16 of the same session;"
-        f" bars are 95 % block-bootstrap intervals, n = {speeds['n'].min()} to {speeds['n'].max()} iterations in"
-        f" {speeds['repeats'].min()} interleaved repeats a point. Layers only: no embeddings, head, optimizer or"
-        " communication; weights are quantized in every pass. Published: end-to-end training speedups as their sources"
-        " print them, on the hardware in the table. The two are not the same quantity: a whole step also holds work"
-        " that stays in BF16."
+        f"Measured: forward and backward of Transformer Engine layers on one {gpus}, over BF16 of the same session; bars"
+        f" are 95 % block-bootstrap intervals, {sample_sizes(speeds)}. Layers only: no embeddings, head, optimizer or"
+        f" communication; weights are quantized in every pass. {_clocks(measured)} Published: end-to-end training"
+        " speedups as their sources print them, on the hardware in the table. The two are not the same quantity: a whole"
+        " step also holds work that stays in BF16."
+    )
+
+
+def _clocks(measured: pl.DataFrame) -> str:
+    """A sentence on what held the clocks, since a power limit slows precisions unequally."""
+    capped, clock = measured["power_capped_share"].drop_nulls(), measured["sm_clock_mhz"].drop_nulls()
+    if not len(capped) or not len(clock):
+        return "Clocks are unknown."
+    low, high = (float(str(value)) for value in (clock.min(), clock.max()))
+    return (
+        f"The power limit held the clocks in at least {float(str(capped.min())):.0%} of each cell's samples"
+        f" (mean SM clock {low:.0f} to {high:.0f} MHz)."
     )
 
 

@@ -37,6 +37,17 @@ class Op:
     flops: int
 
 
+@dataclass(frozen=True)
+class PowerSample:
+    """One NVML sample; None where the driver reported nothing. `power_capped`: the power limit held the clocks."""
+
+    time_unix_s: float
+    power_w: float | None
+    energy_j: float | None
+    sm_clock_mhz: float | None
+    power_capped: bool | None
+
+
 @dataclass
 class Run:
     """One run folder as read. `reasons` holds what the reader itself found wrong; the judge adds the rest."""
@@ -45,6 +56,7 @@ class Run:
     record: dict[str, Any] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
+    power: list[PowerSample] = field(default_factory=list)
     numerics: list[dict[str, Any]] = field(default_factory=list)
     peak_memory_bytes: int | None = None
     reasons: list[Reason] = field(default_factory=list)
@@ -60,6 +72,14 @@ class Run:
     def name(self) -> str:
         """`<stack>/<experiment>/<run_id>`, by where the folder lies."""
         return "/".join(self.path.parts[-3:])
+
+    @property
+    def timed_power(self) -> list[PowerSample]:
+        """Power samples taken while the timed iterations ran."""
+        start, end = self.get("timed_start"), self.get("timed_end")
+        if not isinstance(start, float) or not isinstance(end, float):
+            return []
+        return [sample for sample in self.power if start <= sample.time_unix_s <= end]
 
     @property
     def timed_steps_s(self) -> list[float]:

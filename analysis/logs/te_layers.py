@@ -1,19 +1,21 @@
-"""Reads a te_layers run folder: run.json and metrics.jsonl. What does not fit becomes a reason, never an exception."""
+"""Reads a te_layers run folder: run.json, metrics.jsonl, power.csv. What does not fit becomes a reason."""
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from analysis.logs.run import Op, Reason, Run, Step
-from recipes.runs import METRICS, RUN_JSON
+from analysis.logs.run import Op, PowerSample, Reason, Run, Step
+from recipes.runs import METRICS, POWER, RUN_JSON
 
 # A raw folder is somebody's upload: nothing in it may cost unbounded memory.
 MAX_RECORD_BYTES = 1 << 20
 MAX_METRICS_BYTES = 256 << 20
+_SOFTWARE_POWER_CAP = 0x4  # nvmlClocksEventReasonSwPowerCap, NVML API reference
 
 
 def read_run(folder: Path) -> Run:
@@ -21,6 +23,7 @@ def read_run(folder: Path) -> Run:
     run = Run(path=folder)
     _read_record(run)
     _read_metrics(run)
+    _read_power(run)
     return run
 
 
@@ -49,6 +52,35 @@ def _read_metrics(run: Run) -> None:
                 run.reasons.append(Reason("metrics_line_unreadable", f"{METRICS}: {_short(error)}", (number,)))
     except (OSError, ValueError) as error:
         run.reasons.append(Reason("metrics_unreadable", f"{METRICS}: {_short(error)}"))
+
+
+def _read_power(run: Run) -> None:
+    """power.csv, where there is one; a run without samples has unknown clocks, which is no fault."""
+    path = run.path / POWER
+    try:
+        if not path.exists():
+            return
+        if path.stat().st_size > MAX_METRICS_BYTES:
+            raise ValueError("larger than any power file")
+        with path.open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file, strict=True):
+                run.power.append(_power_sample(row))
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        run.reasons.append(Reason("power_unreadable", f"{POWER}: {_short(error)}"))
+
+
+def _power_sample(row: dict[str, str]) -> PowerSample:
+    def number(name: str) -> float | None:
+        return float(row[name]) if row[name] else None
+
+    reasons = row["throttle_reasons"]
+    return PowerSample(
+        time_unix_s=float(row["time_unix_s"]),
+        power_w=number("power_w") or number("power_average_w"),
+        energy_j=number("energy_j"),
+        sm_clock_mhz=number("sm_clock_mhz"),
+        power_capped=bool(int(reasons, 16) & _SOFTWARE_POWER_CAP) if reasons else None,
+    )
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

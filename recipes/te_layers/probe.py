@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 from typing import Any
 
@@ -36,15 +37,14 @@ def versions() -> dict[str, str]:
 def nvml_readings(gpu_uuid: str) -> dict[str, Any]:
     """Driver, power limit and clocks of one GPU as NVML reads them; empty without NVML."""
     try:
-        import pynvml as nvml
-
+        nvml: Any = importlib.import_module("pynvml")
         nvml.nvmlInit()
     except Exception:  # no library or no driver: nothing can be read, and the fields stay absent
         return {}
     try:
         gpu = nvml.nvmlDeviceGetHandleByUUID(gpu_uuid)
         readings = {
-            "driver": lambda: nvml.nvmlSystemGetDriverVersion(),
+            "driver": nvml.nvmlSystemGetDriverVersion,
             "power_limit_w": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000,
             "max_sm_clock_mhz": lambda: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM),
             "sm_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),

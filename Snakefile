@@ -1,0 +1,31 @@
+# fewbits: the targets. Rules stand in the room that they belong to; settings in config/, places to run in profiles/.
+from snakemake.utils import min_version, validate
+
+min_version("9.27")
+
+
+configfile: "config/config.yaml"
+
+
+validate(config, "config/config.schema.json")
+
+
+wildcard_constraints:
+    kind="layers|gemms",
+    model="[a-z0-9_]+",
+
+
+include: "recipes/te_layers/te_layers.smk"
+include: "results/results.smk"
+include: "analysis/analysis.smk"
+
+
+rule reproduce_all:
+    default_target: True
+    input:
+        "build/exhibits.done",
+    log:
+        "build/logs/reproduce_all.log",
+    localrule: True
+    message:
+        "everything is rebuilt: tables and figures in results/exhibits/, verdicts in results/exhibits/claims.csv"

@@ -1,0 +1,37 @@
+# Evidence: DVC rebuilds every exhibit whose inputs changed. Their files are DVC's; Snakemake owns only the stamp.
+from pathlib import Path
+
+from analysis.exhibits import EXHIBITS
+from analysis.rebuild import discard_stale_stamp
+
+STAMP = "build/exhibits.done"
+discard_stale_stamp(Path(STAMP), Path("dvc.lock"))
+
+
+rule exhibits:
+    input:
+        pointers=sorted(str(path) for path in Path("results/raw").rglob("*.dvc")),
+        published="results/published/published.csv",
+        stages="dvc.yaml",
+        code=sorted(
+            str(path)
+            for room in ("analysis", "recipes/catalog")
+            for suffix in ("*.py", "*.yaml")
+            for path in Path(room).rglob(suffix)
+        ),
+    output:
+        STAMP,
+    log:
+        "build/logs/exhibits.log",
+    benchmark:
+        "build/benchmarks/exhibits.jsonl"
+    localrule: True
+    resources:
+        dvc=1,
+    params:
+        stages=EXHIBITS,
+    message:
+        "rebuilding tables and figures from raw results"
+    shell:
+        "(python -m analysis.rebuild {params.stages} && python -m analysis.documents) > {output:q} 2> {log:q}"
+        " || (cat {log:q} >&2; exit 1)"

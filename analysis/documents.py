@@ -1,0 +1,123 @@
+"""Numbers in documents: blocks of README.md and docs are filled from exhibits, so that nobody types a number.
+
+    python -m analysis.documents            # fill the blocks
+    python -m analysis.documents --check    # exit 1 when a block is stale
+    python -m analysis.documents --summary  # the claims and where to look, for the end of reproduce_all
+
+A block is everything between `<!-- exhibit: NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from rich.console import Console
+from rich.table import Table
+
+from recipes.catalog import load_models, load_precisions
+from recipes.runs import write_atomically
+
+EXHIBITS = Path("results/exhibits")
+DOCUMENTS = (Path("README.md"),)
+_BLOCK = re.compile(r"(<!-- exhibit: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def _read(name: str) -> pl.DataFrame:
+    return pl.read_csv(EXHIBITS / f"{name}.csv", infer_schema_length=None)
+
+
+def _markdown(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in lines)
+
+
+def _speed(row: dict[str, Any]) -> str:
+    return f"{row['speedup']:.2f}x [{row['speedup_low']:.2f}, {row['speedup_high']:.2f}]"
+
+
+def layer_speedup() -> str:
+    """The measured layer speedups, one row a model, with the published end-to-end figure beside them."""
+    frame = _read("layer_speedup")
+    shown = ["fp8_delayed", "fp8_current", "fp8_block"]
+    rows = []
+    for model in frame["model"].unique(maintain_order=True):
+        cells = {
+            row["precision"]: row
+            for row in frame.filter(pl.col("model") == model, pl.col("scope") == "layer").iter_rows(named=True)
+        }
+        base = cells["bf16"]
+        published = frame.filter(
+            pl.col("model") == model, pl.col("label") == "published", pl.col("precision") == "fp8_current"
+        )["speedup"]
+        rows.append(
+            [
+                load_models()[model].name,
+                f"{base['layer_time_ms']:.1f} ms" if base["layer_time_ms"] else f"none: {base['reason']}",
+                *(_speed(cells[p]) if cells[p]["speedup"] else f"none: {cells[p]['reason']}" for p in shown),
+                f"{published[0]:.2f}x" if len(published) else "not found",
+            ]
+        )
+    names = [f"{load_precisions()[p].name} (measured)" for p in shown]
+    header = ["width of", "BF16, a layer (measured)", *names, "current scaling, end to end (published, H100)"]
+    caption = json.loads((EXHIBITS / "layer_speedup.json").read_text(encoding="utf-8"))["caption"]
+    return f"{_markdown(header, rows)}\n{caption}\n"
+
+
+def claims() -> str:
+    """The ledger, one row a claim."""
+    rows = [[row["sentence"], f"**{row['verdict']}**", row["finding"]] for row in _read("claims").iter_rows(named=True)]
+    return _markdown(["claim (in our words)", "verdict", "found"], rows)
+
+
+BLOCKS: dict[str, Callable[[], str]] = {"layer_speedup": layer_speedup, "claims": claims}
+
+
+def filled(text: str) -> str:
+    """A document's text with every block filled anew. Raises KeyError for a block of an unknown exhibit."""
+    return _BLOCK.sub(lambda match: match[1] + BLOCKS[match[2]]() + match[3], text)
+
+
+def summary() -> None:
+    """Print the claims' verdicts and where everything lies."""
+    table = Table("verdict", "claim", title="What the sources claim, and what was found")
+    for row in _read("claims").iter_rows(named=True):
+        table.add_row(row["verdict"], row["sentence"])
+    console = Console()
+    console.print(table)
+    excluded = _read("excluded_runs").height
+    console.print(
+        f"tables and figures: {EXHIBITS}/*.csv, *.svg; runs in no table, with reasons: {excluded}", highlight=False
+    )
+
+
+def main() -> int:
+    """Command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m analysis.documents", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--summary", action="store_true")
+    args = parser.parse_args()
+    if args.summary:
+        summary()
+        return 0
+    stale = False
+    for path in DOCUMENTS:
+        text = path.read_text(encoding="utf-8")
+        new = filled(text)
+        if new != text and args.check:
+            stale = True
+            print(f"{path} is stale; run `python -m analysis.documents`", file=sys.stderr)
+        elif new != text:
+            write_atomically(path, new)
+            print(path)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""The front door: one command line, wired from the rooms' commands. Nothing else happens here."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+import analysis.cli
+import envs.cli
+import recipes.cli
+from envs.bundle import BundleError
+from envs.fatbin import FatbinError
+from envs.locks import LockError
+from recipes.catalog import CatalogError
+from recipes.runs import EXIT_USAGE, RunError
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="FP8, MXFP8 and NVFP4 training: recipes and evidence."
+)
+recipes.cli.register(app)
+envs.cli.register(app)
+analysis.cli.register(app)
+
+
+def main() -> None:
+    """Entry point of `fewbits`: our own errors are one line on stderr and exit code 2."""
+    try:
+        app()
+    except (BundleError, CatalogError, FatbinError, LockError, RunError, OSError) as error:
+        print(f"fewbits: {error}", file=sys.stderr)
+        sys.exit(EXIT_USAGE)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""`config/config.yaml` as types. Its JSON schema, which Snakemake checks the file against, is generated from here."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from recipes.catalog.reading import Entry
+
+
+class Stack(Entry):
+    """How to reach one stack's environment."""
+
+    python: str = Field(default="python3", description="interpreter that has the stack's libraries")
+    site: str = Field(
+        default="", description="site folder unpacked from a bundle, put first on PYTHONPATH; may be empty"
+    )
+
+
+class Settings(Entry):
+    """Everything a person may set. `config/README.md` explains every key."""
+
+    gpus: int = Field(default=0, ge=0, description="GPUs this machine lends to rules; 0: only what needs none runs")
+    runs: str = Field(default="runs", description="where run folders go")
+    te_layers: Stack = Stack()
+    publish_max_mib: int = Field(default=16, ge=1, description="largest experiment kept in results/reference, MiB")

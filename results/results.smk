@@ -1,0 +1,21 @@
+# Raw results: the one rule that writes results/raw. Asked for by name only: what runs here is published on request.
+
+
+rule publish:
+    output:
+        "build/published.txt",
+    log:
+        "build/logs/publish.log",
+    benchmark:
+        "build/benchmarks/publish.jsonl"
+    localrule: True
+    resources:
+        dvc=1,
+    params:
+        runs=config["runs"],
+        max_mib=config["publish_max_mib"],
+    message:
+        "versioning sealed runs of {params.runs} under results/raw"
+    shell:
+        "python -m results.publish --runs {params.runs:q} --max-mib {params.max_mib} > {output:q} 2> {log:q}"
+        " || (cat {log:q} >&2; exit 1)"
