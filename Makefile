@@ -36,7 +36,6 @@ check: dev
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
 	@$(RUN) snakefmt --check .
-	@$(RUN) snakemake --lint
 	@$(RUN) python -m recipes.schemas --check
 	@$(RUN) python -m analysis.documents --check
 	@$(RUN) dvc pull -q

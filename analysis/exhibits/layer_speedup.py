@@ -130,11 +130,11 @@ def _caption(frame: pl.DataFrame) -> str:
         return "No valid measured run. Published: end-to-end training speedups as their sources print them."
     gpus = ", ".join(measured["hardware"].unique().sort())
     return (
-        f"Measured: forward and backward of Transformer Engine layers on one {gpus}, over BF16 of the same session; bars"
-        f" are 95 % block-bootstrap intervals, {sample_sizes(speeds)}. Layers only: no embeddings, head, optimizer or"
-        f" communication; weights are quantized in every pass. {_clocks(measured)} Published: end-to-end training"
-        " speedups as their sources print them, on the hardware in the table. The two are not the same quantity: a whole"
-        " step also holds work that stays in BF16."
+        f"Measured: forward and backward of Transformer Engine layers on one {gpus}, over BF16 of the same session;"
+        f" bars are 95 % block-bootstrap intervals, {sample_sizes(speeds)}. Layers only: no embeddings, head, optimizer"
+        f" or communication; weights are quantized in every pass. {_clocks(measured)} Published: end-to-end training"
+        " speedups as their sources print them, on the hardware in the table. The two are not the same quantity: a"
+        " whole step also holds work that stays in BF16."
     )
 
 

@@ -1,29 +1,15 @@
 # Transformer Engine layers and GEMMs: one job a model and kind, all precisions interleaved in one process.
 from recipes.te_layers.experiments import KINDS, load_experiments
-
-
-def te_layers_sessions(wildcards):
-    """The session files of every model and kind."""
-    return expand(
-        "build/sessions/te_layers/{kind}-{model}.json",
-        kind=KINDS,
-        model=load_experiments().models,
-    )
-
-
-def require_gpu(wildcards):
-    """Nothing to wait for; without a GPU, one line that says what to do instead."""
-    if config["gpus"] < 1:
-        raise WorkflowError(
-            "te_layers needs one NVIDIA GPU: add `--workflow-profile profiles/gpu` on a GPU host; elsewhere"
-            " `snakemake reproduce_all` uses the published results"
-        )
-    return []
+from recipes.workflow import require_gpus
 
 
 rule te_layers:
     input:
-        te_layers_sessions,
+        expand(
+            "build/sessions/te_layers/{kind}-{model}.json",
+            kind=KINDS,
+            model=load_experiments().models,
+        ),
     log:
         "build/logs/te_layers.log",
     localrule: True
@@ -43,7 +29,7 @@ rule smoke:
 
 rule te_layers_session:
     input:
-        require_gpu,
+        require_gpus(config, "te_layers", 1),
         lock="envs/te_layers/requirements.lock",
         experiments="recipes/te_layers/experiments.yaml",
     output:
@@ -68,7 +54,7 @@ rule te_layers_session:
 
 rule te_layers_smoke:
     input:
-        require_gpu,
+        require_gpus(config, "te_layers", 1),
         lock="envs/te_layers/requirements.lock",
     output:
         "build/sessions/te_layers/smoke.json",
