@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.logs.run import Op, PowerSample, Reason, Run, Step
+from recipes.power import COLUMNS
 from recipes.runs import METRICS, POWER, RUN_JSON
 
 # A raw folder is somebody's upload: nothing in it may cost unbounded memory.
@@ -63,7 +64,10 @@ def _read_power(run: Run) -> None:
         if path.stat().st_size > MAX_METRICS_BYTES:
             raise ValueError("larger than any power file")
         with path.open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file, strict=True):
+            rows = csv.DictReader(file, strict=True)
+            if tuple(rows.fieldnames or ()) != COLUMNS:
+                raise ValueError(f"the columns are not {', '.join(COLUMNS)}")
+            for row in rows:
                 run.power.append(_power_sample(row))
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
         run.reasons.append(Reason("power_unreadable", f"{POWER}: {_short(error)}"))
