@@ -4,8 +4,7 @@ from pathlib import Path
 from analysis.exhibits import EXHIBITS
 from analysis.rebuild import discard_stale_stamp
 
-STAMP = "build/exhibits.done"
-discard_stale_stamp(Path(STAMP), Path("dvc.lock"))
+discard_stale_stamp(Path("build/exhibits.done"), Path("dvc.lock"))
 
 
 rule exhibits:
@@ -20,7 +19,7 @@ rule exhibits:
             for path in Path(room).rglob(suffix)
         ),
     output:
-        STAMP,
+        "build/exhibits.done",
     log:
         "build/logs/exhibits.log",
     benchmark:

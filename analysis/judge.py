@@ -63,7 +63,7 @@ class Judged:
 
 def judge(run: Run) -> Judged:
     """The verdict of a run: its reader's reasons and every check's. Never raises for what the run holds."""
-    reasons = [*run.reasons]
+    reasons = [*_manifest(run), *run.reasons]
     for check in _CHECKS:
         reasons.extend(check(run))
     found: list[Verdict] = [_VERDICT_OF[reason.code] for reason in reasons]
@@ -237,7 +237,6 @@ def _peak(run: Run) -> Iterator[Reason]:
 
 
 _CHECKS: tuple[Callable[[Run], Iterator[Reason]], ...] = (
-    _manifest,
     _record,
     _precision,
     _configuration,

@@ -27,8 +27,12 @@ DVC = [sys.executable, "-m", "dvc"]
 
 
 def discard_stale_stamp(stamp: Path, lock: Path) -> None:
-    """Remove the stamp when an exhibit is missing or is not what dvc.lock says, so that the rule runs again."""
-    if not stamp.is_file():
+    """Remove the stamp when an exhibit is missing or is not what dvc.lock says, so that the rule runs again.
+
+    Not while another Snakemake works here: the stamp may be the one that it is about to finish.
+    """
+    working = any(Path(".snakemake/locks").glob("*"))
+    if working or not stamp.is_file():
         return
     try:
         stages = yaml.safe_load(lock.read_text(encoding="utf-8"))["stages"]

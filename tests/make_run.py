@@ -33,7 +33,7 @@ def make_run(
     iterations: int = 12,
     change: Any = None,
 ) -> Path:
-    """One sealed, VALID run folder. `scale` multiplies every time; `change(record)` alters run.json before it is sealed."""
+    """One sealed, VALID run folder. `scale` multiplies every time; `change(record)` alters run.json before sealing."""
     which = experiment(kind, model, precision, iterations)  # type: ignore[arg-type]
     record = {
         "configuration": which.model_dump(mode="json"),

@@ -129,4 +129,6 @@ def _integer(value: Any) -> int:
 
 
 def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
+    # without the path: a reason must read the same on every machine
+    text = error.strerror or "" if isinstance(error, OSError) else str(error)
+    return " ".join(text.split())[:200] or type(error).__name__

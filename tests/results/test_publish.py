@@ -1,0 +1,109 @@
+"""Publishing: whole or not at all, nothing lost, in a small repository of its own with a real DVC."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from recipes.runs import METRICS, RunFolder
+from tests.conftest import CHECKOUT
+from tests.make_run import make_run
+
+pytestmark = pytest.mark.workflow
+
+
+def sh(where: Path, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "DVC_NO_ANALYTICS": "1"}
+    done = subprocess.run(command, cwd=where, env=environment, capture_output=True, text=True)
+    assert not check or done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def dvc(where: Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    return sh(where, sys.executable, "-m", "dvc", *arguments, check=check)
+
+
+def publish(where: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+    return sh(where, sys.executable, "-m", "results.publish", "--runs", "runs", check=check)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A git and DVC repository with the checkout's DVC configuration, at a path with a space."""
+    root = tmp_path / "my repository"
+    root.mkdir()
+    sh(root, "git", "init", "-q")
+    dvc(root, "init", "-q")
+    shutil.copy(CHECKOUT / ".dvc" / "config", root / ".dvc" / "config")
+    shutil.copy(CHECKOUT / ".dvcignore", root / ".dvcignore")
+    return root
+
+
+def pointers(root: Path) -> dict[str, int]:
+    return {
+        path.relative_to(root / "results" / "raw").as_posix(): yaml.safe_load(path.read_text())["outs"][0]["nfiles"]
+        for path in (root / "results" / "raw").rglob("*.dvc")
+    }
+
+
+def test_published_runs_come_back_on_a_clone_and_grow(repository: Path, tmp_path: Path) -> None:
+    make_run(repository / "runs", "bf16")
+    RunFolder(repository / "runs", "te_layers", "layers-llama3_8b-bf16", "killed", {})
+    publish(repository)
+    name = "te_layers/layers-llama3_8b-bf16.dvc"
+    assert pointers(repository) == {name: 5}
+    sh(repository, "git", "add", "-A")
+    sh(repository, "git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "x")
+
+    clone = tmp_path / "clone"
+    sh(tmp_path, "git", "clone", "-q", str(repository), str(clone))
+    assert not (clone / "results/raw/te_layers/layers-llama3_8b-bf16").exists()
+    # a new run on the clone, where the earlier ones were never pulled: they must not be lost
+    make_run(clone / "runs", "bf16", session="s2")
+    publish(clone)
+    assert pointers(clone) == {name: 10}
+    assert len(list((clone / "results/raw/te_layers/layers-llama3_8b-bf16").iterdir())) == 2
+    publish(clone)
+    assert pointers(clone) == {name: 10}
+
+
+def test_a_changed_run_is_refused_and_the_others_are_published(repository: Path) -> None:
+    good, bad = make_run(repository / "runs", "bf16"), make_run(repository / "runs", "fp8_current")
+    (bad / METRICS).write_text("edited\n")
+    done = publish(repository, check=False)
+    assert done.returncode == 1
+    assert "metrics.jsonl is not what was recorded" in done.stderr
+    assert list(pointers(repository)) == [f"te_layers/{good.parent.name}.dvc"]
+    assert not list((repository / "results" / "raw").rglob(f"{bad.parent.name}/*"))
+
+
+def test_a_published_run_is_never_replaced(repository: Path) -> None:
+    make_run(repository / "runs", "bf16")
+    publish(repository)
+    shutil.rmtree(repository / "runs")
+    make_run(repository / "runs", "bf16", scale=0.5)
+    done = publish(repository, check=False)
+    assert done.returncode == 1
+    assert "holds a different run of this name" in done.stderr
+    assert dvc(repository, "status", "-q", check=False).returncode == 0
+
+
+def test_a_killed_copy_is_made_again(repository: Path) -> None:
+    path = make_run(repository / "runs", "bf16")
+    partial = repository / "results/raw/te_layers" / f".{path.parent.name}.{path.name}.partial"
+    partial.mkdir(parents=True)
+    (partial / "run.json").write_text("half")
+    publish(repository)
+    assert pointers(repository) == {f"te_layers/{path.parent.name}.dvc": 5}
+    assert not partial.exists()
+
+
+def test_nothing_to_publish(repository: Path) -> None:
+    done = publish(repository)
+    assert "published 0 experiments" in done.stdout

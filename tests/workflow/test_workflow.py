@@ -1,0 +1,233 @@
+"""The workflow as users run it, on a copy of this checkout at a path with a space, under a plain C locale."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from recipes.runs import METRICS
+from tests.conftest import CHECKOUT
+
+pytestmark = pytest.mark.workflow
+EXPERIMENT = "results/raw/te_layers/layers-llama3_8b-fp8_current"
+ENVIRONMENT = {
+    **{key: value for key, value in os.environ.items() if not key.startswith(("LC_", "LANG", "SNAKEMAKE"))},
+    "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    "LC_ALL": "C",
+    "PYTHONUTF8": "0",
+    "PYTHONCOERCECLOCALE": "0",
+}
+
+
+def sh(where: Path, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, cwd=where, env=ENVIRONMENT, capture_output=True, text=True, errors="replace")
+    assert not check or done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def snakemake(where: Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    return sh(where, "snakemake", *arguments, check=check)
+
+
+def copy_checkout(target: Path) -> Path:
+    """What git has of this checkout, uncommitted changes included, as a repository with one commit."""
+    listing = ["git", "-C", str(CHECKOUT), "ls-files", "-co", "--exclude-standard", "-z"]
+    names = subprocess.run(listing, capture_output=True, check=True, text=True).stdout.split("\0")
+    for name in filter(None, names):
+        if (CHECKOUT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(CHECKOUT / name, target / name)
+    sh(target, "git", "init", "-q")
+    sh(target, "git", "add", "-A")
+    sh(target, "git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "x")
+    return target
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh copy on which reproduce_all has run once, with one exhibit taken away before so that it had to be made."""
+    root = copy_checkout(tmp_path_factory.mktemp("work") / "a path with spaces & more")
+    (root / "results/exhibits/layer_speedup.csv").unlink()
+    (root / "results/exhibits/claims.svg").write_text("not what it was")
+    snakemake(root, "reproduce_all")
+    return root
+
+
+@pytest.fixture
+def copy(built: Path, tmp_path: Path) -> Path:
+    """A copy of the built checkout that a test may damage."""
+    target = tmp_path / "copy of it"
+    shutil.copytree(built, target, symlinks=True)
+    return target
+
+
+def speedup(where: Path, precision: str) -> dict[str, object]:
+    frame = pl.read_csv(where / "results/exhibits/layer_speedup.csv", infer_schema_length=None)
+    rows = frame.filter(pl.col("model") == "llama3_8b", pl.col("precision") == precision, pl.col("scope") == "layer")
+    return rows.row(0, named=True)
+
+
+def test_a_fresh_clone_rebuilds_every_exhibit_byte_for_byte(built: Path) -> None:
+    for path in sorted((CHECKOUT / "results" / "exhibits").iterdir()):
+        assert (built / "results" / "exhibits" / path.name).read_bytes() == path.read_bytes(), path.name
+    assert sh(built, "git", "status", "--porcelain").stdout == ""
+
+
+def test_nothing_is_done_twice(built: Path) -> None:
+    done = snakemake(built, "reproduce_all", "-n")
+    assert "Nothing to be done" in done.stdout + done.stderr
+
+
+def test_dvc_repro_alone_rebuilds_one_exhibit(copy: Path) -> None:
+    before = (copy / "results/exhibits/gemm_throughput.svg").read_bytes()
+    (copy / "results/exhibits/gemm_throughput.svg").unlink()
+    sh(copy, "dvc", "repro", "-q", "gemm_throughput")
+    assert (copy / "results/exhibits/gemm_throughput.svg").read_bytes() == before
+
+
+def test_an_edited_exhibit_is_made_again(copy: Path) -> None:
+    path = copy / "results/exhibits/claims.csv"
+    before = path.read_text()
+    path.write_text(before.replace("consistent", "reproduced"))
+    snakemake(copy, "reproduce_all")
+    assert path.read_text() == before
+
+
+def test_a_flipped_byte_is_named_and_nothing_is_built(copy: Path) -> None:
+    path = next((copy / EXPERIMENT).iterdir()) / METRICS
+    path.chmod(0o644)
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    (copy / "build/exhibits.done").unlink()
+    before = (copy / f"{EXPERIMENT}.dvc").read_text()
+    done = snakemake(copy, "reproduce_all", check=False)
+    assert done.returncode != 0
+    assert f"{path.parent.relative_to(copy)}: metrics.jsonl is not what was recorded" in done.stdout + done.stderr
+    assert "dvc checkout --force results/raw" in done.stdout + done.stderr
+    assert (copy / f"{EXPERIMENT}.dvc").read_text() == before
+    # an analyst who calls DVC directly gets an empty cell, never the number
+    sh(copy, "dvc", "repro", "-q", "layer_speedup")
+    assert speedup(copy, "fp8_current")["repeats"] == 2
+    excluded = sh(copy, "fewbits", "verify", EXPERIMENT, check=False)
+    assert excluded.returncode == 1
+    assert "INCONSISTENT" in excluded.stdout
+
+
+def test_a_lost_raw_file_comes_back(copy: Path) -> None:
+    path = next((copy / EXPERIMENT).iterdir()) / METRICS
+    before = path.read_bytes()
+    path.unlink()
+    (copy / "build/exhibits.done").unlink()
+    snakemake(copy, "reproduce_all")
+    assert path.read_bytes() == before
+    assert sh(copy, "git", "status", "--porcelain").stdout == ""
+
+
+def test_a_raw_file_lost_everywhere_empties_its_cell_only(copy: Path) -> None:
+    for run in (copy / EXPERIMENT).iterdir():
+        path = run / METRICS
+        md5 = sh(copy, "md5sum", str(path)).stdout.split()[0].lstrip("\\")
+        path.unlink()
+        for store in (copy / ".dvc/cache/files/md5", copy / "results/reference/files/md5"):
+            (store / md5[:2] / md5[2:]).unlink()
+    (copy / "build/exhibits.done").unlink()
+    before = (copy / f"{EXPERIMENT}.dvc").read_text()
+    snakemake(copy, "reproduce_all")
+    lost = speedup(copy, "fp8_current")
+    assert lost["speedup"] is None
+    assert "INCOMPLETE" in str(lost["reason"])
+    assert speedup(copy, "fp8_delayed")["speedup"] is not None
+    assert (copy / f"{EXPERIMENT}.dvc").read_text() == before
+    claims = pl.read_csv(copy / "results/exhibits/claims.csv")
+    verdicts = dict(zip(claims["claim"], claims["verdict"], strict=True))
+    assert verdicts["fp8_current_gain_grows_with_size"] == "needs hardware"
+
+
+def test_a_killed_rebuild_leaves_whole_files_and_is_done_again(copy: Path) -> None:
+    names = sorted(path.name for path in (copy / "results/exhibits").iterdir())
+    before = {name: (copy / "results/exhibits" / name).read_bytes() for name in names}
+    (copy / "results/exhibits/claims.csv").unlink()
+    (copy / "results/exhibits/layer_speedup.csv").unlink()
+    process = subprocess.Popen(
+        ["snakemake", "reproduce_all"], cwd=copy, env=ENVIRONMENT, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    time.sleep(6)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    sh(copy, "snakemake", "--unlock")
+    snakemake(copy, "reproduce_all")
+    assert {p.name: p.read_bytes() for p in (copy / "results/exhibits").iterdir()} == before
+
+
+def test_two_at_once_the_second_says_who_holds_the_lock(copy: Path) -> None:
+    (copy / "results/exhibits/layer_speedup.csv").unlink()
+    first = subprocess.Popen(
+        ["snakemake", "reproduce_all"], cwd=copy, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    locks = copy / ".snakemake" / "locks"
+    for _ in range(100):
+        if locks.is_dir() and any(locks.iterdir()):
+            break
+        time.sleep(0.1)
+    second = snakemake(copy, "reproduce_all", check=False)
+    assert second.returncode != 0
+    assert "cannot be locked" in second.stderr
+    assert first.wait() == 0
+
+
+def test_without_a_gpu_the_message_says_what_to_do(built: Path) -> None:
+    done = snakemake(built, "smoke", check=False)
+    assert done.returncode != 0
+    assert "te_layers needs 1 NVIDIA GPU" in done.stderr
+    assert "snakemake reproduce_all" in done.stderr
+
+
+def test_the_gpu_profile_plans_every_session(built: Path) -> None:
+    done = snakemake(built, "te_layers", "-n", "--workflow-profile", "profiles/gpu")
+    assert "te_layers_session       10" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"), [("gpus=many", "instance['gpus']: 'many'"), ("gpu=1", "('gpu' was unexpected)")]
+)
+def test_a_wrong_setting_is_named(built: Path, setting: str, says: str) -> None:
+    done = snakemake(built, "reproduce_all", "-n", "--config", setting, check=False)
+    assert done.returncode != 0
+    assert says in " ".join((done.stdout + done.stderr).split())
+
+
+def test_lint_finds_nothing_but_missing_containers(built: Path) -> None:
+    """Software comes from locks (envs/); containers are a room of their own, so that one finding is expected."""
+    done = snakemake(built, "--lint", check=False)
+    findings = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("    * ")]
+    assert set(findings) <= {"    * Specify a conda environment or container for each rule.:"}
+
+
+def test_a_read_only_checkout_is_read_and_worked_on_in_a_clone(built: Path, tmp_path: Path) -> None:
+    where = str(built)
+    mount = f'mount --bind "{where}" "{where}" && mount -o remount,ro,bind "{where}" && cd "{where}" && '
+
+    def read_only(command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return sh(tmp_path, "unshare", "--mount", "sh", "-c", mount + command, check=check)
+
+    if read_only("! touch x 2>/dev/null", check=False).returncode:
+        pytest.skip("this machine does not let the test mount a folder read-only")
+    read_only(f"fewbits verify {EXPERIMENT} && fewbits capability --json > /dev/null")
+    read_only(f'python -m analysis.exhibits layer_speedup --out "{tmp_path}/out"')
+    assert (tmp_path / "out/layer_speedup.svg").read_bytes() == (
+        built / "results/exhibits/layer_speedup.svg"
+    ).read_bytes()
+    done = read_only(f'make reproduce_all WORK="{tmp_path}/work" PYTHON=false', check=False)
+    assert "this checkout cannot be written to; working in a clone" in done.stderr
+    assert (tmp_path / "work" / "Snakefile").is_file()
+    assert "Python 3.11 or newer is needed" in done.stderr
