@@ -50,6 +50,7 @@ class BundleSpec(Entry):
     platform: str
     host: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
+    pure: tuple[str, ...] = Field(default=(), description="source-only packages without compiled code, built here")
     build: dict[str, BuildSpec] = Field(default_factory=dict)
     fat_libraries: tuple[str, ...] = ()
 
@@ -78,8 +79,8 @@ def _uv(*arguments: str) -> None:
     environment = {"UV_SYSTEM_CERTS": "true", **os.environ}
     done = subprocess.run(["uv", *arguments], capture_output=True, text=True, env=environment)
     if done.returncode:
-        last = [line for line in done.stderr.splitlines() if line.strip()][-1:] or ["no message"]
-        raise BundleError(f"uv {' '.join(arguments[:2])} failed: {last[0].strip()}")
+        said = " ".join(done.stderr.split())[:500] or "no message"
+        raise BundleError(f"uv {' '.join(arguments[:2])} failed: {said}")
 
 
 def install_wheels(pins: list[Pin], spec: BundleSpec, site: Path, work: Path) -> None:
@@ -87,7 +88,8 @@ def install_wheels(pins: list[Pin], spec: BundleSpec, site: Path, work: Path) ->
     requirements = work / "wheels.txt"
     requirements.write_text("\n".join(pin.text for pin in pins) + "\n", encoding="utf-8")
     target = ["--python-version", spec.python, "--python-platform", spec.platform, "--target", str(site)]
-    _uv("pip", "install", "-q", "--no-deps", "--no-build", "--require-hashes", *target, "-r", str(requirements))
+    wheels_only = [f"--only-binary={pin.name}" for pin in pins if not matches(pin.name, spec.pure)]
+    _uv("pip", "install", "-q", "--no-deps", "--require-hashes", *wheels_only, *target, "-r", str(requirements))
     shutil.rmtree(site / "bin", ignore_errors=True)  # scripts name this machine's interpreter
 
 

@@ -54,8 +54,8 @@ def test_what_a_bundle_holds() -> None:
 
 
 def test_unknown_stack() -> None:
-    assert stacks() == ["te_layers"]
-    with pytest.raises(BundleError, match="allowed: te_layers"):
+    assert stacks() == ["core", "te_layers"]
+    with pytest.raises(BundleError, match="allowed: core, te_layers"):
         make_bundle("nemo", Path("x"), set(), 10)
 
 

@@ -53,7 +53,7 @@ def copy_checkout(target: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh copy on which reproduce_all has run once, with one exhibit taken away before so that it had to be made."""
+    """A fresh copy on which reproduce_all has run once; an exhibit was taken away before, so that it had to be made."""
     root = copy_checkout(tmp_path_factory.mktemp("work") / "a path with spaces & more")
     (root / "results/exhibits/layer_speedup.csv").unlink()
     (root / "results/exhibits/claims.svg").write_text("not what it was")
