@@ -11,7 +11,7 @@ RUN = PATH="$$(cd "$(VENV)/bin" && pwd):$$PATH"
 ifeq ($(shell test -w . && echo yes),yes)
 
 reproduce_all: setup
-	@$(RUN) snakemake reproduce_all --quiet rules progress
+	@$(RUN) snakemake reproduce_all --logger rich
 	@$(RUN) python -m analysis.documents --summary
 
 setup: $(VENV)/core.done
@@ -42,7 +42,7 @@ check: dev
 	@$(RUN) dvc status -q
 
 smoke: setup
-	@$(RUN) snakemake smoke --workflow-profile profiles/gpu
+	@$(RUN) snakemake smoke --workflow-profile profiles/gpu --logger rich
 
 schemas: setup
 	@$(RUN) python -m recipes.schemas
