@@ -1,6 +1,8 @@
 # fewbits: the targets. Rules stand in the room that they belong to; settings in config/, places to run in profiles/.
 from snakemake.utils import min_version, validate
 
+from recipes.workflow import announce, name_holder, withdraw
+
 min_version("9.27")
 
 
@@ -8,6 +10,7 @@ configfile: "config/config.yaml"
 
 
 validate(config, "config/config.schema.json")
+name_holder()
 
 
 wildcard_constraints:
@@ -18,6 +21,18 @@ wildcard_constraints:
 include: "recipes/te_layers/te_layers.smk"
 include: "results/results.smk"
 include: "analysis/analysis.smk"
+
+
+onstart:
+    announce()
+
+
+onsuccess:
+    withdraw()
+
+
+onerror:
+    withdraw()
 
 
 rule reproduce_all:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
+import socket
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+import psutil
 from snakemake.exceptions import WorkflowError
+
+from recipes.runs import to_json, utc_now, write_atomically
+
+HOLDER = Path("build/running.json")
 
 
 def require_gpus(config: Mapping[str, Any], stack: str, count: int) -> Callable[[Any], list[str]]:
@@ -20,3 +30,30 @@ def require_gpus(config: Mapping[str, Any], stack: str, count: int) -> Callable[
         return []
 
     return check
+
+
+def announce() -> None:
+    """Say who works in this folder from now on, for whoever comes second and meets Snakemake's lock."""
+    write_atomically(HOLDER, to_json({"pid": os.getpid(), "host": socket.gethostname(), "since": utc_now()}))
+
+
+def withdraw() -> None:
+    """The work is over."""
+    HOLDER.unlink(missing_ok=True)
+
+
+def name_holder() -> None:
+    """Where another Snakemake works in this folder, say which process it is; its own jobs stay silent."""
+    try:
+        holder = json.loads(HOLDER.read_text(encoding="utf-8"))
+        own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+        here = holder["host"] == socket.gethostname()
+        alive = psutil.pid_exists(holder["pid"]) if here else True
+    except (OSError, ValueError, KeyError, TypeError, psutil.Error):
+        return
+    if alive and not (here and holder["pid"] in own):
+        print(
+            f"another Snakemake works in this folder: process {holder['pid']} on {holder['host']} since"
+            f" {holder['since']}; wait for it, or stop it and run `snakemake --unlock`",
+            file=sys.stderr,
+        )

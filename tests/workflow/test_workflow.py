@@ -183,13 +183,16 @@ def test_two_at_once_the_second_says_who_holds_the_lock(copy: Path) -> None:
     )
     locks = copy / ".snakemake" / "locks"
     for _ in range(100):
-        if locks.is_dir() and any(locks.iterdir()):
+        if locks.is_dir() and any(locks.iterdir()) and (copy / "build/running.json").is_file():
             break
         time.sleep(0.1)
     second = snakemake(copy, "reproduce_all", check=False)
     assert second.returncode != 0
-    assert "cannot be locked" in second.stderr
+    said = second.stdout + second.stderr
+    assert "cannot be locked" in said
+    assert f"another Snakemake works in this folder: process {first.pid} on " in said
     assert first.wait() == 0
+    assert not (copy / "build/running.json").exists()
 
 
 def test_without_a_gpu_the_message_says_what_to_do(built: Path) -> None:
