@@ -63,10 +63,14 @@ def table(rows: list[dict[str, Any]], schema: dict[str, type[pl.DataType]]) -> p
 
 
 def sample_sizes(measured: pl.DataFrame) -> str:
-    """For a caption: how many iterations and repeats stand behind each point of a table (columns n, repeats)."""
-    (n_low, n_high), (low, high) = ((measured[c].min(), measured[c].max()) for c in ("n", "repeats"))
-    repeats = f"{low!r}" if low == high else f"{low!r} to {high!r}"
-    return f"n = {n_low!r} to {n_high!r} iterations in {repeats} interleaved repeats a point"
+    """For a caption: what stands behind each point of a table (columns n, repeats, physical_gpus)."""
+
+    def span(column: str) -> str:
+        low, high = measured[column].min(), measured[column].max()
+        return f"{low!r}" if low == high else f"{low!r} to {high!r}"
+
+    gpus = f"{span('physical_gpus')} physical GPUs" if measured["physical_gpus"].max() != 1 else "1 physical GPU"
+    return f"n = {span('n')} iterations in {span('repeats')} interleaved repeats on {gpus} a point"
 
 
 def write(exhibit: Exhibit, folder: Path) -> list[Path]:

@@ -37,6 +37,7 @@ SCHEMA: dict[str, type[pl.DataType]] = {
     "speedup_high": pl.Float64,
     "n": pl.Int64,
     "repeats": pl.Int64,
+    "physical_gpus": pl.Int64,
     "differences": pl.String,
     "reason": pl.String,
     "source": pl.String,
@@ -85,6 +86,7 @@ def _row(evidence: Evidence, model: str, precision: str, part: str, found: Cell)
         "label": found.label,
         "hardware": found.hardware,
         "differences": differing(found.comparison),
+        "physical_gpus": found.physical_gpus,
         "reason": found.reason,
         "source": " ".join(found.runs),
     }
@@ -133,9 +135,10 @@ def _caption(frame: pl.DataFrame) -> str:
         return "No valid measured run. Published speedups are in the table."
     gpus = ", ".join(measured["hardware"].unique().sort())
     return (
-        f"Measured on one {gpus}: the twelve GEMMs of one layer (forward, input gradient and weight gradient of four"
-        " linear layers) at true width, on random data. With quantization, the passes that turn each linear layer's"
-        " input, weight and output gradient into both narrow layouts are added. Each operation is timed by itself with"
+        f"Measured on {gpus}, one GPU at a time: the twelve GEMMs of one layer (forward, input gradient and weight"
+        " gradient of four linear layers) at true width, on random data. With quantization, the passes that turn each"
+        " linear layer's input, weight and output gradient into both narrow layouts are added. Each operation is timed"
+        " by itself with"
         f" device events; bars are 95 % block-bootstrap intervals, {sample_sizes(measured)}. Published speedups (other"
         " GPUs and shapes) are in the table only."
     )

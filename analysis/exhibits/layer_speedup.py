@@ -35,6 +35,7 @@ SCHEMA: dict[str, type[pl.DataType]] = {
     "power_capped_share": pl.Float64,
     "n": pl.Int64,
     "repeats": pl.Int64,
+    "physical_gpus": pl.Int64,
     "differences": pl.String,
     "reason": pl.String,
     "source": pl.String,
@@ -61,6 +62,7 @@ def build(raw: Path, published: Path) -> Exhibit:
                 "label": found.label,
                 "hardware": found.hardware,
                 "differences": differing(found.comparison),
+                "physical_gpus": found.physical_gpus,
                 "reason": found.reason,
                 "source": " ".join(found.runs),
             }
@@ -130,11 +132,11 @@ def _caption(frame: pl.DataFrame) -> str:
         return "No valid measured run. Published: end-to-end training speedups as their sources print them."
     gpus = ", ".join(measured["hardware"].unique().sort())
     return (
-        f"Measured: forward and backward of Transformer Engine layers on one {gpus}, over BF16 of the same session;"
-        f" bars are 95 % block-bootstrap intervals, {sample_sizes(speeds)}. Layers only: no embeddings, head, optimizer"
-        f" or communication; weights are quantized in every pass. {_clocks(measured)} Published: end-to-end training"
-        " speedups as their sources print them, on the hardware in the table. The two are not the same quantity: a"
-        " whole step also holds work that stays in BF16."
+        f"Measured: forward and backward of Transformer Engine layers on {gpus}, one GPU at a time, over BF16 of the same"
+        f" session; bars are 95 % block-bootstrap intervals, {sample_sizes(speeds)}. Layers only: no embeddings, head,"
+        f" optimizer or communication; weights are quantized in every pass. {_clocks(measured)} Published: end-to-end"
+        " training speedups as their sources print them, on the hardware in the table. The two are not the same"
+        " quantity: a whole step also holds work that stays in BF16."
     )
 
 
@@ -143,11 +145,9 @@ def _clocks(measured: pl.DataFrame) -> str:
     capped, clock = measured["power_capped_share"].drop_nulls(), measured["sm_clock_mhz"].drop_nulls()
     if not len(capped) or not len(clock):
         return "Clocks are unknown."
-    low, high = (float(str(value)) for value in (clock.min(), clock.max()))
-    return (
-        f"The power limit held the clocks in at least {float(str(capped.min())):.0%} of each cell's samples"
-        f" (mean SM clock {low:.0f} to {high:.0f} MHz)."
-    )
+    least, low, high = (float(str(value)) for value in (capped.min(), clock.min(), clock.max()))
+    share = "all" if least == 1 else f"at least {least:.0%} of each cell's"
+    return f"The power limit held the clocks in {share} samples (mean SM clock {low:.0f} to {high:.0f} MHz)."
 
 
 def _chart(frame: pl.DataFrame) -> alt.LayerChart:

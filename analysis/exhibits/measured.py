@@ -25,6 +25,7 @@ class Cell:
     time: Estimate | None
     comparison: Comparison | None
     runs: tuple[str, ...]
+    physical_gpus: int | None
     reason: str
 
 
@@ -37,7 +38,7 @@ def cell(evidence: Evidence, kind: str, model: str, precision: str, times: Times
     runs = evidence.select(STACK, kind, model, precision)
     good = valid(runs)
     if not good:
-        return Cell("", "", None, None, (), why_not(runs, precision))
+        return Cell("", "", None, None, (), None, why_not(runs, precision))
     base = evidence.select(STACK, kind, model, "bf16")
     left, right = paired(base, good)
     comparison, reason = None, ""
@@ -52,6 +53,7 @@ def cell(evidence: Evidence, kind: str, model: str, precision: str, times: Times
         time=median([times(j.run) for j in good]),
         comparison=comparison,
         runs=_run_ids(good, left if comparison else []),
+        physical_gpus=len({str(j.run.get("hardware", "gpu_uuid")) for j in good}),
         reason=reason,
     )
 
