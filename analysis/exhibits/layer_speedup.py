@@ -132,8 +132,8 @@ def _caption(frame: pl.DataFrame) -> str:
         return "No valid measured run. Published: end-to-end training speedups as their sources print them."
     gpus = ", ".join(measured["hardware"].unique().sort())
     return (
-        f"Measured: forward and backward of Transformer Engine layers on {gpus}, one GPU at a time, over BF16 of the same"
-        f" session; bars are 95 % block-bootstrap intervals, {sample_sizes(speeds)}. Layers only: no embeddings, head,"
+        f"Measured: forward and backward of Transformer Engine layers on {gpus}, one GPU at a time, over BF16 of the"
+        f" same session; bars are 95 % block-bootstrap intervals, {sample_sizes(speeds)}. Layers only: no embeddings, head,"
         f" optimizer or communication; weights are quantized in every pass. {_clocks(measured)} Published: end-to-end"
         " training speedups as their sources print them, on the hardware in the table. The two are not the same"
         " quantity: a whole step also holds work that stays in BF16."
@@ -168,7 +168,7 @@ def _chart(frame: pl.DataFrame) -> alt.LayerChart:
     base = alt.Chart(alt.Data(values=points.to_dicts())).encode(
         x=alt.X("model_name:N", sort=order, title=None, axis=alt.Axis(labelAngle=0)),
         color=colour,
-        xOffset=alt.XOffset("precision_name:N"),
+        xOffset=alt.XOffset("precision_name:N", sort=[precisions[p].name for p in keep]),
     )
     bars = base.mark_rule(strokeWidth=1.5).encode(
         y=alt.Y("speedup_low:Q", title=""), y2="speedup_high:Q", color=alt.value("black")
