@@ -133,10 +133,10 @@ def _caption(frame: pl.DataFrame) -> str:
     gpus = ", ".join(measured["hardware"].unique().sort())
     return (
         f"Measured: forward and backward of Transformer Engine layers on {gpus}, one GPU at a time, over BF16 of the"
-        f" same session; bars are 95 % block-bootstrap intervals, {sample_sizes(speeds)}. Layers only: no embeddings, head,"
-        f" optimizer or communication; weights are quantized in every pass. {_clocks(measured)} Published: end-to-end"
-        " training speedups as their sources print them, on the hardware in the table. The two are not the same"
-        " quantity: a whole step also holds work that stays in BF16."
+        f" same session; bars are 95 % block-bootstrap intervals, {sample_sizes(speeds)}. Layers only: no embeddings,"
+        f" head, optimizer or communication; weights are quantized in every pass. {_clocks(measured)} Published:"
+        " end-to-end training speedups as their sources print them, on the hardware in the table. The two are not the"
+        " same quantity: a whole step also holds work that stays in BF16."
     )
 
 
