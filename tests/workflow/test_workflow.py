@@ -103,7 +103,9 @@ def test_an_edited_exhibit_is_made_again(copy: Path) -> None:
 
 
 def test_a_flipped_byte_is_named_and_nothing_is_built(copy: Path) -> None:
-    path = next((copy / EXPERIMENT).iterdir()) / METRICS
+    repeats = speedup(copy, "fp8_current")["repeats"]
+    valid = (path for path in sorted((copy / EXPERIMENT).iterdir()) if (path / METRICS).stat().st_size > 1000)
+    path = next(valid) / METRICS
     path.chmod(0o644)
     data = bytearray(path.read_bytes())
     data[100] ^= 1
@@ -117,7 +119,7 @@ def test_a_flipped_byte_is_named_and_nothing_is_built(copy: Path) -> None:
     assert (copy / f"{EXPERIMENT}.dvc").read_text() == before
     # an analyst who calls DVC directly gets an empty cell, never the number
     sh(copy, "dvc", "repro", "-q", "layer_speedup")
-    assert speedup(copy, "fp8_current")["repeats"] == 2
+    assert speedup(copy, "fp8_current")["repeats"] == int(str(repeats)) - 1
     excluded = sh(copy, "fewbits", "verify", EXPERIMENT, check=False)
     assert excluded.returncode == 1
     assert "INCONSISTENT" in excluded.stdout
