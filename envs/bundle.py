@@ -1,6 +1,6 @@
 """Make a bundle: a stack's locked packages as one site folder, in parts, for a GPU host without a network.
 
-    python -m envs.bundle te_layers --arch 90 --part-mib 48 --out build/bundles/te_layers
+    fewbits bundle te_layers --arch 90 --part-mib 48 --out build/bundles/te_layers
 
 What goes in is decided by the stack's requirements.lock (hashes checked by uv) and its bundle.yaml (what the host
 brings, what is built there). The same inputs give the same parts byte for byte. On the host:

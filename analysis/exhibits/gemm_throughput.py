@@ -12,7 +12,7 @@ import polars as pl
 
 from analysis.evidence import Evidence, load
 from analysis.exhibits.exhibit import PRECISION_COLOURS, Exhibit, published_models, sample_sizes, table
-from analysis.exhibits.measured import STACK, Cell, cell, differing
+from analysis.exhibits.measured import STACK, Cell, cell, columns
 from analysis.logs.run import Run
 from analysis.published import PublishedRow, read_published
 from recipes.catalog import load_models, load_precisions
@@ -79,17 +79,7 @@ def build(raw: Path, published: Path) -> Exhibit:
 
 
 def _row(evidence: Evidence, model: str, precision: str, part: str, found: Cell) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "model": model,
-        "precision": precision,
-        "part": part,
-        "label": found.label,
-        "hardware": found.hardware,
-        "differences": differing(found.comparison),
-        "physical_gpus": found.physical_gpus,
-        "reason": found.reason,
-        "source": " ".join(found.runs),
-    }
+    row = {"model": model, "precision": precision, "part": part, **columns(found)}
     if found.time:
         run = next(j.run for j in evidence.select(STACK, "gemms", model, precision) if j.valid)
         work = gemm_flops(run) / 1e12
@@ -100,12 +90,7 @@ def _row(evidence: Evidence, model: str, precision: str, part: str, found: Cell)
             "tflops_low": work / found.time.high,
             "tflops_high": work / found.time.low,
             "share_of_dense_peak": mfu(found.hardware, load_precisions()[precision].peak_format, rate),
-            "n": found.time.n,
-            "repeats": found.time.repeats,
         }
-    if found.comparison:
-        speedup = found.comparison.speedup
-        row |= {"speedup": speedup.value, "speedup_low": speedup.low, "speedup_high": speedup.high}
     return row
 
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from analysis.evidence import load
 from analysis.exhibits.exhibit import PRECISION_COLOURS, Exhibit, published_models, sample_sizes, table
-from analysis.exhibits.measured import STACK, cell, differing
+from analysis.exhibits.measured import STACK, cell, columns
 from analysis.logs.run import Run
 from analysis.published import PublishedRow, read_published
 from recipes.catalog import load_models, load_precisions
@@ -55,30 +55,14 @@ def build(raw: Path, published: Path) -> Exhibit:
     for model in published_models():
         for precision in PRECISIONS:
             found = cell(evidence, "layers", model, precision, layer_times_s)
-            row: dict[str, Any] = {
-                "model": model,
-                "precision": precision,
-                "scope": "layer",
-                "label": found.label,
-                "hardware": found.hardware,
-                "differences": differing(found.comparison),
-                "physical_gpus": found.physical_gpus,
-                "reason": found.reason,
-                "source": " ".join(found.runs),
-            }
+            row = {"model": model, "precision": precision, "scope": "layer", **columns(found)}
             if found.time:
                 row |= {
                     "layer_time_ms": found.time.value * 1000,
                     "layer_time_low_ms": found.time.low * 1000,
                     "layer_time_high_ms": found.time.high * 1000,
-                    "n": found.time.n,
-                    "repeats": found.time.repeats,
                 }
-                runs = [j.run for j in evidence.select(STACK, "layers", model, precision) if j.valid]
-                row |= _conditions(runs)
-            if found.comparison:
-                speedup = found.comparison.speedup
-                row |= {"speedup": speedup.value, "speedup_low": speedup.low, "speedup_high": speedup.high}
+                row |= _conditions([j.run for j in evidence.select(STACK, "layers", model, precision) if j.valid])
             rows.append(row)
     rows += [_published(row) for row in read_published(published) if _fits(row)]
     frame = table(rows, SCHEMA)

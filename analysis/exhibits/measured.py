@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from analysis.compare import Comparison, compare, paired
 from analysis.evidence import Evidence, valid, why_not
@@ -60,6 +61,24 @@ def cell(evidence: Evidence, kind: str, model: str, precision: str, times: Times
 
 def _run_ids(runs: Sequence[Judged], base: Sequence[Judged]) -> tuple[str, ...]:
     return tuple(j.run.name for j in (*runs, *base))
+
+
+def columns(found: Cell) -> dict[str, Any]:
+    """The columns that every measured row has: label, hardware, speedup with interval, sizes, reason, runs."""
+    row: dict[str, Any] = {
+        "label": found.label,
+        "hardware": found.hardware,
+        "physical_gpus": found.physical_gpus,
+        "differences": differing(found.comparison),
+        "reason": found.reason,
+        "source": " ".join(found.runs),
+    }
+    if found.time:
+        row |= {"n": found.time.n, "repeats": found.time.repeats}
+    if found.comparison:
+        speedup = found.comparison.speedup
+        row |= {"speedup": speedup.value, "speedup_low": speedup.low, "speedup_high": speedup.high}
+    return row
 
 
 def differing(comparison: Comparison | None) -> str:

@@ -16,6 +16,16 @@ from recipes.runs import EXIT_FAILED, EXIT_OK, EXIT_UNSUPPORTED, EXIT_USAGE, fin
 from recipes.te_layers import launch
 from recipes.te_layers.experiments import all_experiments, experiment, gemms, load_experiments, memory_need_bytes
 
+GOLDEN = Path(__file__).with_name("te_layers.golden.jsonl")
+
+
+def golden_text() -> str:
+    return "".join(
+        json.dumps({"name": which.name, **which.model_dump(mode="json", exclude={"dimensions"})}) + "\n"
+        for which in all_experiments()
+    )
+
+
 HOST: dict[str, Any] = {
     "gpus": 1,
     "gpu_name": "NVIDIA H200",
@@ -32,6 +42,11 @@ def test_all_experiments_are_named_and_complete() -> None:
     assert len({which.name for which in found}) == len(found) == 2 * 5 * 6
     assert all(which.iterations >= 30 for which in found)
     assert load_experiments().repeats >= 3
+
+
+def test_resolved_experiments_are_the_golden_ones() -> None:
+    """What is measured changes only in sight: `python -m tests.recipes.test_te_layers` writes the file anew."""
+    assert GOLDEN.read_text() == golden_text()
 
 
 @pytest.mark.parametrize("key", load_experiments().models)
@@ -151,3 +166,7 @@ def test_a_library_that_does_not_load_is_a_sealed_failure(tmp_path: Path) -> Non
         launch.run_one(which, folder, {}, "GPU-0")
     assert is_complete(folder.path)
     assert json.loads((folder.path / "run.json").read_text())["outcome"]["status"] == "failed"
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(golden_text())
