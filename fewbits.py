@@ -26,7 +26,7 @@ analysis.cli.register(app)
 def main() -> None:
     """Entry point of `fewbits`: our own errors are one line on stderr and exit code 2."""
     try:
-        app()
+        app(prog_name="fewbits")
     except (BundleError, CatalogError, FatbinError, LockError, RunError, OSError) as error:
         print(f"fewbits: {error}", file=sys.stderr)
         sys.exit(EXIT_USAGE)

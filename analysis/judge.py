@@ -18,6 +18,12 @@ from recipes.runs import LOG, METRICS, RUN_JSON, SCHEMA_VERSION, manifest_faults
 Verdict = Literal["INCONSISTENT", "INCOMPLETE", "DIVERGED", "UNSUPPORTED", "AMBIGUOUS", "VALID"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
+# Four significand bits or fewer leave a relative error of percents in a product; below this, nothing narrow ran.
+LEAST_NARROW_ERROR = 1e-3
+_ERRORS_TO_BF16 = ("output_relative_error_to_bf16", "relative_error_to_bf16")
+# More iterations than any run of ours; a run.json that asks for more is not believed (nor counted out in memory).
+MAX_ITERATIONS = 1_000_000
+
 # What each reason makes of a run.
 _VERDICT_OF: dict[str, Verdict] = {
     "manifest_missing": "INCOMPLETE",
@@ -43,6 +49,7 @@ _VERDICT_OF: dict[str, Verdict] = {
     "time_not_positive": "INCONSISTENT",
     "log_disagrees": "INCONSISTENT",
     "time_disagrees": "INCONSISTENT",
+    "time_unmarked": "AMBIGUOUS",
     "above_peak": "INCONSISTENT",
 }
 
@@ -104,7 +111,7 @@ def _precision(run: Run) -> Iterator[Reason]:
     named = run.get("configuration", "precision")
     if not _completed(run):
         return
-    if requested not in load_precisions() or effective is None:
+    if str(requested) not in load_precisions() or effective is None:
         yield Reason(
             "precision_unknown", f"requested {requested!r}, effective {effective!r}: the precision is not proved"
         )
@@ -112,6 +119,10 @@ def _precision(run: Run) -> Iterator[Reason]:
         yield Reason("precision_mismatch", f"requested {requested!r}, configured {named!r}, effective {effective!r}")
     if run.get("kind") not in ("measured", "emulated"):
         yield Reason("precision_unknown", f"{RUN_JSON}: kind {run.get('kind')!r} is neither measured nor emulated")
+    errors = [value for values in run.numerics for key, value in values.items() if key in _ERRORS_TO_BF16]
+    same = [value for value in errors if isinstance(value, int | float) and value < LEAST_NARROW_ERROR]
+    if requested != "bf16" and same:
+        yield Reason("precision_mismatch", f"labelled {requested!r}, but a result equals BF16's (error {same[0]:.1e})")
 
 
 def _configuration(run: Run) -> Iterator[Reason]:
@@ -140,8 +151,8 @@ def _steps(run: Run) -> Iterator[Reason]:
     if not _completed(run):
         return
     warmup, iterations = (run.get("configuration", key) for key in ("warmup", "iterations"))
-    if not isinstance(warmup, int) or not isinstance(iterations, int):
-        yield Reason("steps_missing", f"{RUN_JSON} does not say how many iterations there should be")
+    if not all(isinstance(n, int) and 0 <= n <= MAX_ITERATIONS for n in (warmup, iterations)):
+        yield Reason("steps_missing", f"{RUN_JSON} does not say believably how many iterations there should be")
         return
     if run.get("configuration", "kind") == "layers":
         expected = [(number, number >= warmup) for number in range(warmup + iterations)]
@@ -183,7 +194,9 @@ def _finite(run: Run) -> Iterator[Reason]:
         yield Reason("time_not_positive", f"{METRICS}: a time that is zero or negative")
     for values in run.numerics:
         bad = [
-            key for key, value in values.items() if isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity")
+            key
+            for key, value in values.items()
+            if value in ("NaN", "Infinity", "-Infinity") or (isinstance(value, float) and not math.isfinite(value))
         ]
         if bad:
             yield Reason("not_finite", f"{METRICS}: {', '.join(bad)} is NaN or infinite")
@@ -212,7 +225,10 @@ def _log(run: Run) -> Iterator[Reason]:
 def _wall_clock(run: Run) -> Iterator[Reason]:
     """Timed iterations run back to back: their sum can neither exceed the wall time nor fall far short."""
     start, end = run.get("timed_start"), run.get("timed_end")
-    if not _completed(run) or not run.steps or not isinstance(start, float) or not isinstance(end, float):
+    if not _completed(run) or not run.steps:
+        return
+    if not isinstance(start, float) or not isinstance(end, float):
+        yield Reason("time_unmarked", f"{RUN_JSON} does not say when the timed iterations started and ended")
         return
     total, wall = math.fsum(run.timed_steps_s), end - start
     if not 0.9 * wall - 0.1 <= total <= 1.01 * wall + 0.05:

@@ -125,6 +125,8 @@ def _number(value: Any) -> float:
 def _integer(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"not a whole number: {str(value)[:40]!r}")
+    if abs(value) > 2**53:
+        raise ValueError("a whole number beyond any count")
     return value
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -127,20 +128,21 @@ def output_to(descriptor: int) -> Iterator[None]:
 
 def run_one(which: Experiment, folder: RunFolder, baseline: dict[str, Any], gpu_uuid: str) -> None:
     """Run one repeat of one experiment into its folder; its output goes to log.txt, power samples to power.csv."""
-    import gc
-
     with folder, output_to(folder.log_file_descriptor()), PowerSampler(folder.path / POWER, gpu_uuid):
         # inside the folder's context, so that a library that does not load is recorded and sealed like any failure
-        import torch
-
         if which.kind == "layers":
             from recipes.te_layers.layers import measure
         else:
             from recipes.te_layers.gemms import measure
         measure(which, folder, baseline)
         folder.finish("completed")
+
+
+def release_memory() -> None:
+    """Give device memory back between runs, so that a run (or one that failed) leaves nothing to the next."""
     gc.collect()
-    torch.cuda.empty_cache()
+    if "torch" in sys.modules:
+        sys.modules["torch"].cuda.empty_cache()
 
 
 def run_all(chosen: Sequence[Experiment], host: dict[str, Any], args: argparse.Namespace, release: str) -> int:
@@ -174,7 +176,9 @@ def run_all(chosen: Sequence[Experiment], host: dict[str, Any], args: argparse.N
             say(f"[{number + 1}/{total}] {which.name} repeat {repeat}: {folder.path}")
         except Exception as error:
             failed += 1
-            say(f"[{number + 1}/{total}] {which.name} repeat {repeat}: FAILED: {str(error).splitlines()[0][:200]}")
+            why = (str(error).splitlines() or [type(error).__name__])[0][:200]
+            say(f"[{number + 1}/{total}] {which.name} repeat {repeat}: FAILED: {why}")
+        release_memory()
     if args.session_file:
         paths = [path.relative_to(args.runs).as_posix() for path in folders]
         write_atomically(args.session_file, to_json({"session": session_id, "runs": paths}))

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from analysis.judge import judge
+from analysis.judge import VERDICTS, judge
 from analysis.logs import read_run
 from recipes.runs import LOG, METRICS, RUN_JSON, RunFolder
 from tests.analysis.test_reader import reseal
@@ -59,6 +61,8 @@ def record_with(**changes: Any) -> Any:
         (record_with(configuration__iterations=2), "INCONSISTENT", "steps_repeated"),
         (record_with(configuration__iterations=None), "INCOMPLETE", "steps_missing"),
         (record_with(timed_end=1.0), "INCONSISTENT", "time_disagrees"),
+        (record_with(timed_end=None), "AMBIGUOUS", "time_unmarked"),
+        (record_with(configuration__iterations=10**12), "INCOMPLETE", "steps_missing"),
         (record_with(configuration__layers=400), "INCONSISTENT", "above_peak"),
     ],
 )
@@ -97,6 +101,53 @@ def test_each_fault_of_the_metrics(tmp_path: Path, name: str, old: str, new: str
         assert judged.verdict in ("DIVERGED", "INCONSISTENT")
     else:
         assert judged.verdict == verdict
+
+
+@pytest.mark.parametrize(("error", "verdict"), [(0.0, "INCONSISTENT"), (1e-5, "INCONSISTENT"), (0.04, "VALID")])
+def test_a_narrow_run_that_equals_bf16_is_not_believed(tmp_path: Path, error: float, verdict: str) -> None:
+    """The silent fall-back to BF16: whatever label and modules say, the numbers are BF16's."""
+    path = make_run(tmp_path, "fp8_current")
+    line = json.dumps({"record": "numerics", "output_relative_error_to_bf16": error}) + "\n"
+    rewrite(path, METRICS, lambda text: text + line)
+    assert judge(read_run(path)).verdict == verdict
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), value=json_values)
+def test_whatever_run_json_says_the_judge_answers(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, value: Any
+) -> None:
+    path = make_run(tmp_path_factory.mktemp("run"), "fp8_current", iterations=1)
+    record = json.loads((path / RUN_JSON).read_text())
+    inner = data.draw(st.sampled_from([record, record["configuration"], record["hardware"], record["outcome"]]))
+    inner[data.draw(st.sampled_from(sorted(inner)))] = value
+    rewrite(path, RUN_JSON, lambda _: json.dumps(record))
+    judged = judge(read_run(path))
+    assert judged.verdict in VERDICTS
+    assert judged.valid == (not judged.reasons)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), value=json_values)
+def test_whatever_a_record_says_the_judge_answers(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, value: Any
+) -> None:
+    kind = data.draw(st.sampled_from(["layers", "gemms"]))
+    path = make_run(tmp_path_factory.mktemp("run"), "fp8_current", kind=kind, iterations=1)
+    lines = (path / METRICS).read_text().splitlines()
+    number = data.draw(st.integers(0, len(lines) - 1))
+    record = json.loads(lines[number])
+    record[data.draw(st.sampled_from(sorted(record)))] = value
+    lines[number] = json.dumps(record)
+    rewrite(path, METRICS, lambda _: "\n".join(lines) + "\n")
+    assert judge(read_run(path)).verdict in VERDICTS
 
 
 def test_a_diverged_run_is_diverged(tmp_path: Path) -> None:
