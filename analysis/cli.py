@@ -11,13 +11,16 @@ from rich.console import Console
 from rich.text import Text
 
 from analysis.judge import Judged, judge
+from analysis.lint import lint
 from analysis.logs import read_run
+from analysis.published import read_published
 from recipes.runs import EXIT_FAILED, MANIFEST, RUN_JSON, RunError
 
 
 def register(app: typer.Typer) -> None:
     """Add this room's commands to the front door."""
     app.command("verify")(verify)
+    app.command("lint-published")(lint_published)
 
 
 def run_folders(path: Path) -> list[Path]:
@@ -46,6 +49,28 @@ def verify(
             for reason in item.reasons:
                 console.print(Text(f"              {reason.code}: {_printable(reason.message)}"))
     raise typer.Exit(0 if all(item.valid for item in judged) else EXIT_FAILED)
+
+
+def lint_published(
+    path: Annotated[Path, typer.Argument(help="a CSV of published numbers")] = Path("results/published/published.csv"),
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON list on standard output")] = False,
+) -> None:
+    """Inconsistencies inside published tables. Exit code 0: none; 1: some were found; 2: unusable input."""
+    findings = lint(read_published(path))
+    if as_json:
+        plain = [
+            {"check": f.check, "rows": [row.id for row in f.rows], "detail": f.detail, "explanation": f.explanation}
+            for f in findings
+        ]
+        typer.echo(json.dumps(plain, indent=2))
+    else:
+        console = Console(soft_wrap=True)
+        for finding in findings:
+            ids = " ".join(row.id for row in finding.rows)
+            console.print(Text(_printable(f"{finding.check:<9} {ids}: {finding.detail}")))
+            if finding.explanation:
+                console.print(Text(f"          fits: {finding.explanation}"))
+    raise typer.Exit(EXIT_FAILED if findings else 0)
 
 
 def _as_dict(item: Judged) -> dict[str, object]:
