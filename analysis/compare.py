@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from analysis.judge import Judged
+from analysis.logs.run import Run
 from analysis.stats import Estimate, ratio_of_medians
 
 # What must be equal for two runs to be a pair. Precision is what is compared; the rest of run.json is free to differ.
@@ -87,6 +89,20 @@ def paired(base: Sequence[Judged], other: Sequence[Judged]) -> tuple[list[Judged
     left, right = by_turn(base), by_turn(other)
     turns = sorted(left.keys() & right.keys())
     return [left[turn] for turn in turns], [right[turn] for turn in turns]
+
+
+def op_times_s(run: Run, wanted: Sequence[str] | None = None) -> list[float]:
+    """For each iteration, the sum of its operations' times over all linear layers, seconds; `wanted` None: all."""
+    by_step: dict[int, list[float]] = {}
+    for op in run.ops:
+        if wanted is None or op.op in wanted:
+            by_step.setdefault(op.step, []).append(op.time_s)
+    return [math.fsum(by_step[step]) for step in sorted(by_step)]
+
+
+def run_times_s(run: Run) -> list[float]:
+    """What a run's speed is compared by, seconds: its timed iterations, or the sums of its bare operations."""
+    return run.timed_steps_s or op_times_s(run)
 
 
 def compare(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
+from analysis.compare import op_times_s
 from analysis.evidence import Evidence, load
 from analysis.exhibits.exhibit import PRECISION_COLOURS, Exhibit, published_models, sample_sizes, table
 from analysis.exhibits.measured import STACK, Cell, cell, columns
@@ -45,16 +45,8 @@ SCHEMA: dict[str, type[pl.DataType]] = {
 
 
 def times_of(part: str) -> Callable[[Run], list[float]]:
-    """For each iteration, the sum over the four linear layers of its operations' times, seconds."""
-
-    def times(run: Run) -> list[float]:
-        wanted = [op for op in run.ops if part == WITH or op.op in GEMM_OPS]
-        by_step: dict[int, list[float]] = {}
-        for op in wanted:
-            by_step.setdefault(op.step, []).append(op.time_s)
-        return [math.fsum(by_step[step]) for step in sorted(by_step)]
-
-    return times
+    """The times of one part: the GEMMs alone, or with the quantization passes."""
+    return lambda run: op_times_s(run, GEMM_OPS if part == WITHOUT else None)
 
 
 def gemm_flops(run: Run) -> int:
