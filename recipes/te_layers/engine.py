@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-import torch
 from transformer_engine.common import recipe as te_recipe
 
 # Quantizer class of Transformer Engine -> our precision key. NVFP4's two variants differ by a flag of the quantizer.
@@ -49,18 +48,25 @@ def _key(quantizer: Any) -> str:
     return QUANTIZERS.get(name, name)
 
 
-def effective_precision(modules: Iterable[torch.nn.Module]) -> dict[str, Any]:
-    """What the modules hold after a pass: `precision`, and the quantizers counted by kind and dtype.
+# Holds quantizers under every recipe, but computes in BF16 unless FP8 attention is asked for (we never do).
+ATTENTION = "DotProductAttention"
 
-    `precision` is our key when every module agrees, else a list of what was found. NVFP4 counts as
-    `nvfp4` when any of its quantizers applies the Hadamard transform (only some of them do).
+
+def effective_precision(modules: Iterable[Any]) -> dict[str, Any]:
+    """What the modules that run GEMMs hold after a pass: `precision`, and the quantizers counted by kind and dtype.
+
+    `precision` is our key when every such module agrees, else the list of what was found: one layer left in BF16 shows.
+    NVFP4 counts as `nvfp4` when any of its quantizers applies the Hadamard transform (only some of them do).
     """
     found: Counter[str] = Counter()
     keys: set[str] = set()
     for module in modules:
-        if not getattr(module, "fp8", False):
+        if not hasattr(module, "quantizers") or type(module).__name__ == ATTENTION:
             continue
-        for quantizers in getattr(module, "quantizers", {}).values():
+        if not getattr(module, "fp8", False):
+            keys.add("bf16")
+            continue
+        for quantizers in module.quantizers.values():
             for quantizer in quantizers if isinstance(quantizers, list | tuple) else []:
                 if quantizer is not None:
                     keys.add(_key(quantizer))
