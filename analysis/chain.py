@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import yaml
 
 from analysis.judge import judge
 from analysis.logs import read_run
 from analysis.published import read_published
 from recipes.catalog import CatalogError, lookup
 from recipes.runs import MANIFEST, find_runs, sha256_of
+from results.pointers import pointed, pointer_of
 
 RAW = Path("results/raw")
 EXHIBITS = Path("results/exhibits")
@@ -87,19 +87,11 @@ def _run_link(folder: Path) -> Link:
     hashes = {
         "manifest sha256": sha256_of(manifest),
         "lock sha256": run.get("environment", "lock_sha256"),
-        "pointer md5": _pointer_md5(folder.parent),
+        "pointer md5": pointed(pointer_of(folder.parent)).get("md5"),
     }
     shown = ", ".join(f"{name} {str(value)[:12]}" for name, value in hashes.items())
     what = f"{run.get('hardware', 'gpu_name')}, modules hold {run.get('effective_precision')}"
     return Link(f"{run.name}: {judged.verdict}; {what}", (f"{shown}, commit {commit}",))
-
-
-def _pointer_md5(experiment: Path) -> str | None:
-    pointer = experiment.with_name(experiment.name + ".dvc")
-    try:
-        return str(yaml.safe_load(pointer.read_text(encoding="utf-8"))["outs"][0]["md5"])
-    except (OSError, KeyError, IndexError, TypeError, yaml.YAMLError):
-        return None
 
 
 def pointer_faults(raw: Path = RAW, stores: tuple[Path, ...] = STORES) -> list[str]:
@@ -107,7 +99,7 @@ def pointer_faults(raw: Path = RAW, stores: tuple[Path, ...] = STORES) -> list[s
     faults = []
     for pointer in sorted(raw.rglob("*.dvc")):
         experiment = pointer.with_suffix("")
-        md5 = _pointer_md5(experiment)
+        md5 = pointed(pointer).get("md5")
         listing = _listing(md5, stores)
         if listing is None:
             faults.append(f"{pointer}: the list of its files ({md5}) is in no store, or is not what the pointer says")
@@ -120,8 +112,7 @@ def pointer_faults(raw: Path = RAW, stores: tuple[Path, ...] = STORES) -> list[s
                 faults.append(f"{experiment}/{name}: published, but not here")
             elif _md5(experiment / name) != expected:
                 faults.append(f"{experiment}/{name}: not what was published")
-    pointed = {pointer.with_suffix("") for pointer in raw.rglob("*.dvc")}
-    unpublished = {folder.parent for folder in find_runs(raw)} - pointed
+    unpublished = {folder.parent for folder in find_runs(raw) if not pointer_of(folder.parent).is_file()}
     return faults + [f"{experiment}: no pointer: never published" for experiment in sorted(unpublished)]
 
 

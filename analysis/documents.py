@@ -42,30 +42,43 @@ def _speed(row: dict[str, Any]) -> str:
     return f"{row['speedup']:.2f}x [{row['speedup_low']:.2f}, {row['speedup_high']:.2f}]"
 
 
+def _or_reason(
+    row: dict[str, Any] | None, column: str, say: Callable[[dict[str, Any]], str], reason: str | None
+) -> str:
+    return say(row) if row and row[column] is not None else f"none: {reason or 'not run here'}"
+
+
 def layer_speedup() -> str:
     """The measured layer speedups, one row a model, with the published end-to-end figure beside them."""
     frame = _read("layer_speedup")
     shown = ["fp8_delayed", "fp8_current", "fp8_block"]
     rows = []
-    for model in frame["model"].unique(maintain_order=True):
-        cells = {
-            row["precision"]: row
-            for row in frame.filter(pl.col("model") == model, pl.col("scope") == "layer").iter_rows(named=True)
-        }
-        base = cells["bf16"]
+    layers = frame.filter(pl.col("scope") == "layer")
+    reasons = {(row["model"], row["precision"]): row["reason"] for row in layers.iter_rows(named=True)}
+    places = layers.select("hardware", "model").unique(maintain_order=True)
+    places = places.filter(pl.col("hardware").is_not_null() | pl.col("hardware").is_null().all().over("model"))
+    for hardware, model in places.iter_rows():
+        own = layers.filter(pl.col("model") == model, pl.col("hardware").eq_missing(hardware))
+        cells = {row["precision"]: row for row in own.iter_rows(named=True)}
         published = frame.filter(
             pl.col("model") == model, pl.col("label") == "published", pl.col("precision") == "fp8_current"
         )["speedup"]
         rows.append(
             [
                 load_models()[model].name,
-                f"{base['layer_time_ms']:.1f} ms" if base["layer_time_ms"] else f"none: {base['reason']}",
-                *(_speed(cells[p]) if cells[p]["speedup"] else f"none: {cells[p]['reason']}" for p in shown),
+                hardware or "none",
+                _or_reason(
+                    cells.get("bf16"),
+                    "layer_time_ms",
+                    lambda row: f"{row['layer_time_ms']:.1f} ms",
+                    reasons[model, "bf16"],
+                ),
+                *(_or_reason(cells.get(p), "speedup", _speed, reasons[model, p]) for p in shown),
                 f"{published[0]:.2f}x" if len(published) else "not found",
             ]
         )
     names = [f"{load_precisions()[p].name} (measured)" for p in shown]
-    header = ["width of", "BF16, a layer (measured)", *names, "current scaling, end to end (published, H100)"]
+    header = ["width of", "on", "BF16, a layer (measured)", *names, "current scaling, end to end (published, H100)"]
     caption = json.loads((EXHIBITS / "layer_speedup.json").read_text(encoding="utf-8"))["caption"]
     return f"{_markdown(header, rows)}\n{caption}\n"
 

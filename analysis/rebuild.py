@@ -21,6 +21,7 @@ import yaml
 
 from analysis.exhibits import FROM_RAW, FROM_TABLES
 from recipes.runs import find_runs, manifest_faults
+from results.pointers import incomplete
 
 RAW = Path("results/raw")
 RESTORE = "dvc checkout --force --recursive results/raw"
@@ -55,20 +56,9 @@ def changed_files(raw: Path) -> list[str]:
     ]
 
 
-def incomplete_pointers(raw: Path) -> list[Path]:
-    """DVC pointers whose folder here holds fewer files than was published."""
-    lacking = []
-    for pointer in sorted(raw.rglob("*.dvc")):
-        for out in yaml.safe_load(pointer.read_text(encoding="utf-8"))["outs"]:
-            here = sum(path.is_file() for path in (pointer.parent / out["path"]).rglob("*"))
-            if here < out.get("nfiles", 1):
-                lacking.append(pointer)
-    return lacking
-
-
 def fetch(raw: Path) -> None:
     """Bring back raw results that are versioned but not here; say which could not be had."""
-    lacking = [str(path) for path in incomplete_pointers(raw)]
+    lacking = [str(path) for path in sorted(raw.rglob("*.dvc")) if incomplete(path)]
     if not lacking:
         return
     command = [*DVC, "--wait-for-lock", "pull", "-q"]

@@ -27,7 +27,6 @@ from typing import Any
 SCHEMA_VERSION = 1
 MANIFEST = "MANIFEST.sha256"
 RUN_JSON, LOG, METRICS, POWER = "run.json", "log.txt", "metrics.jsonl", "power.csv"
-FILES = (RUN_JSON, LOG, METRICS, POWER)
 
 # Exit codes of every launcher, and so of the rules that call them.
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_UNSUPPORTED = 0, 1, 2, 3

@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 from recipes.runs import RunError, find_runs, is_complete, manifest_faults, sha256_of
+from results.pointers import incomplete, pointer_of
 
 RAW = Path("results/raw")
 REMOTE = "reference"
@@ -58,18 +59,18 @@ def _same(left: Path, right: Path) -> bool:
 
 
 def fetch_earlier(experiments: set[Path]) -> None:
-    """Bring back the earlier runs of experiments whose pointer exists but whose data is not here.
+    """Bring back what was published of these experiments before and is not here, whole or in part.
 
-    Without them, adding a new run would publish an experiment that has lost its old ones.
+    Without it, adding a new run would publish an experiment that has lost its old ones. Raises RunError when something
+    cannot be had: then nothing is published.
     """
-    absent = [pointer(e) for e in experiments if pointer(e).is_file() and not e.is_dir()]
-    if absent:
-        dvc("pull", "-q", *(str(path) for path in sorted(absent)))
-
-
-def pointer(experiment: Path) -> Path:
-    """The DVC pointer of an experiment's folder."""
-    return experiment.with_name(experiment.name + ".dvc")
+    pointers = [pointer_of(experiment) for experiment in sorted(experiments) if pointer_of(experiment).is_file()]
+    lacking = [pointer for pointer in pointers if incomplete(pointer)]
+    if lacking:
+        dvc("pull", "-q", *map(str, lacking))
+    lost = [str(pointer) for pointer in lacking if incomplete(pointer)]
+    if lost:
+        raise RunError(f"nothing was published: earlier runs cannot be fetched ({', '.join(lost)})")
 
 
 def publish(runs: Path, raw: Path, max_bytes: int) -> tuple[list[Path], list[str]]:
@@ -87,7 +88,7 @@ def publish(runs: Path, raw: Path, max_bytes: int) -> tuple[list[Path], list[str
         dvc("add", "-q", *(str(path) for path in sorted(touched)))
         small = [path for path in sorted(touched) if _size(path) <= max_bytes]
         if small:
-            dvc("push", "-q", "-r", REMOTE, *(str(pointer(path)) for path in small))
+            dvc("push", "-q", "-r", REMOTE, *(str(pointer_of(path)) for path in small))
         for path in sorted(touched - set(small)):
             print(f"{path}: too large for {REMOTE}; push it to a remote of your own", file=sys.stderr)
     return sorted(touched), refused

@@ -1,7 +1,17 @@
 # Raw results: the one rule that writes results/raw. Asked for by name only: what runs here is published on request.
 
+from pathlib import Path
+
+from recipes.runs import MANIFEST, find_runs, is_complete
+
 
 rule publish:
+    input:
+        [
+            str(folder / MANIFEST)
+            for folder in find_runs(Path(config["runs"]))
+            if is_complete(folder)
+        ],
     output:
         "build/published.txt",
     log:

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "envs": ("envs", "recipes.catalog", "recipes.runs"),
     "results": ("results", "recipes.runs"),
     "analysis.logs": ("analysis.logs", "recipes.catalog", "recipes.runs", "recipes.power"),
-    "analysis": ("analysis", "recipes.catalog", "recipes.runs"),
+    "analysis": ("analysis", "recipes.catalog", "recipes.runs", "results.pointers"),
     "fewbits": ("recipes", "envs", "analysis"),
 }
 GPU_ONLY = {"recipes.te_layers.layers", "recipes.te_layers.gemms", "recipes.te_layers.engine"}

@@ -10,9 +10,9 @@ import altair as alt
 import polars as pl
 
 from analysis.compare import op_times_s
-from analysis.evidence import Evidence, load
+from analysis.evidence import load
 from analysis.exhibits.exhibit import PRECISION_COLOURS, Exhibit, published_models, sample_sizes, table
-from analysis.exhibits.measured import STACK, Cell, cell, columns
+from analysis.exhibits.measured import Cell, cells, columns
 from analysis.logs.run import Run
 from analysis.published import PublishedRow, read_published
 from recipes.catalog import load_models, load_precisions
@@ -62,19 +62,18 @@ def build(raw: Path, published: Path) -> Exhibit:
         for precision in PRECISIONS:
             for part in (WITHOUT, WITH):
                 if precision != "bf16" or part == WITHOUT:
-                    found = cell(evidence, "gemms", model, precision, times_of(part))
-                    rows.append(_row(evidence, model, precision, part, found))
+                    found = cells(evidence, "gemms", model, precision, times_of(part))
+                    rows += [_row(model, precision, part, one) for one in found]
     rows += [_published(row) for row in read_published(published) if _fits(row)]
     frame = table(rows, SCHEMA)
     title = "What FP8 gives a layer's GEMMs, with and without the cost of quantizing"
     return Exhibit("gemm_throughput", title, _caption(frame), frame, _chart(frame))
 
 
-def _row(evidence: Evidence, model: str, precision: str, part: str, found: Cell) -> dict[str, Any]:
+def _row(model: str, precision: str, part: str, found: Cell) -> dict[str, Any]:
     row = {"model": model, "precision": precision, "part": part, **columns(found)}
     if found.time:
-        run = next(j.run for j in evidence.select(STACK, "gemms", model, precision) if j.valid)
-        work = gemm_flops(run) / 1e12
+        work = gemm_flops(found.used[0].run) / 1e12
         rate = work / found.time.value
         row |= {
             "time_ms": found.time.value * 1000,
@@ -115,9 +114,8 @@ def _caption(frame: pl.DataFrame) -> str:
         f"Measured on {gpus}, one GPU at a time: the twelve GEMMs of one layer (forward, input gradient and weight"
         " gradient of four linear layers) at true width, on random data. With quantization, the passes that turn each"
         " linear layer's input, weight and output gradient into both narrow layouts are added. Each operation is timed"
-        " by itself with"
-        f" device events; bars are 95 % block-bootstrap intervals, {sample_sizes(measured)}. Published speedups (other"
-        " GPUs and shapes) are in the table only."
+        f" by itself with device events; bars are 95 % block-bootstrap intervals, {sample_sizes(measured)}. Published"
+        " speedups (other GPUs and shapes) are in the table only."
     )
 
 
@@ -150,5 +148,5 @@ def _chart(frame: pl.DataFrame) -> alt.FacetChart:
     return (
         alt.layer(bars, whiskers, data=alt.Data(values=points.to_dicts()))
         .properties(width=340, height=260)
-        .facet(column=alt.Column("part:N", title=None, sort=[WITHOUT, WITH]))
+        .facet(column=alt.Column("part:N", title=None, sort=[WITHOUT, WITH]), row=alt.Row("hardware:N", title=None))
     )

@@ -11,11 +11,12 @@ import polars as pl
 
 from analysis.evidence import load
 from analysis.exhibits.exhibit import PRECISION_COLOURS, Exhibit, published_models, sample_sizes, table
-from analysis.exhibits.measured import STACK, cell, columns
+from analysis.exhibits.measured import cells, columns
 from analysis.logs.run import Run
 from analysis.published import PublishedRow, read_published
 from recipes.catalog import load_models, load_precisions
 
+SHAPES = ["circle", "diamond", "square", "triangle-up", "triangle-down", "cross"]
 PRECISIONS = ("bf16", "fp8_delayed", "fp8_current", "fp8_block", "mxfp8", "nvfp4")
 SCHEMA: dict[str, type[pl.DataType]] = {
     "model": pl.String,
@@ -54,16 +55,16 @@ def build(raw: Path, published: Path) -> Exhibit:
     rows: list[dict[str, Any]] = []
     for model in published_models():
         for precision in PRECISIONS:
-            found = cell(evidence, "layers", model, precision, layer_times_s)
-            row = {"model": model, "precision": precision, "scope": "layer", **columns(found)}
-            if found.time:
-                row |= {
-                    "layer_time_ms": found.time.value * 1000,
-                    "layer_time_low_ms": found.time.low * 1000,
-                    "layer_time_high_ms": found.time.high * 1000,
-                }
-                row |= _conditions([j.run for j in evidence.select(STACK, "layers", model, precision) if j.valid])
-            rows.append(row)
+            for found in cells(evidence, "layers", model, precision, layer_times_s):
+                row = {"model": model, "precision": precision, "scope": "layer", **columns(found)}
+                if found.time:
+                    row |= {
+                        "layer_time_ms": found.time.value * 1000,
+                        "layer_time_low_ms": found.time.low * 1000,
+                        "layer_time_high_ms": found.time.high * 1000,
+                    }
+                    row |= _conditions([j.run for j in found.used])
+                rows.append(row)
     rows += [_published(row) for row in read_published(published) if _fits(row)]
     frame = table(rows, SCHEMA)
     return Exhibit(
@@ -83,8 +84,9 @@ def _conditions(runs: list[Run]) -> dict[str, float | None]:
         known = [value for value in values if value is not None]
         return fmean(known) if known else None
 
+    peaks = [run.peak_memory_bytes for run in runs if run.peak_memory_bytes]
     return {
-        "peak_memory_gib": max((run.peak_memory_bytes or 0 for run in runs), default=0) / 2**30,
+        "peak_memory_gib": max(peaks) / 2**30 if peaks else None,
         "power_w": mean([sample.power_w for sample in samples]),
         "sm_clock_mhz": mean([sample.sm_clock_mhz for sample in samples]),
         "power_capped_share": mean([None if s.power_capped is None else float(s.power_capped) for s in samples]),
@@ -141,9 +143,10 @@ def _chart(frame: pl.DataFrame) -> alt.LayerChart:
     points = frame.filter(pl.col("speedup").is_not_null()).with_columns(
         pl.col("model").replace_strict({k: m.name for k, m in models.items()}).alias("model_name"),
         pl.col("precision").replace_strict({k: p.name for k, p in precisions.items()}).alias("precision_name"),
-        (pl.col("label") + ", " + pl.col("scope")).alias("kind"),
+        (pl.col("label") + ", " + pl.col("scope") + ", " + pl.col("hardware")).alias("kind"),
     )
     keep = [p for p in shown if p in set(points["precision"])]
+    kinds = points["kind"].unique(maintain_order=True).to_list()
     colour = alt.Color(
         "precision_name:N",
         title="Precision",
@@ -159,11 +162,7 @@ def _chart(frame: pl.DataFrame) -> alt.LayerChart:
     )
     marks = base.mark_point(filled=True, size=60, opacity=1).encode(
         y=alt.Y("speedup:Q", title="Speedup over BF16", scale=alt.Scale(zero=False, domainMin=1.0)),
-        shape=alt.Shape(
-            "kind:N",
-            title="Label",
-            scale=alt.Scale(domain=["measured, layer", "published, end to end"], range=["circle", "diamond"]),
-        ),
+        shape=alt.Shape("kind:N", title="Label", scale=alt.Scale(domain=kinds, range=SHAPES[: len(kinds)])),
         tooltip=["model_name:N", "precision_name:N", "kind:N", "hardware:N", "speedup:Q", "source:N"],
     )
     return (marks + bars).properties(width=560, height=300)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,42 +25,44 @@ class Cell:
     label: str
     time: Estimate | None
     comparison: Comparison | None
-    runs: tuple[str, ...]
-    physical_gpus: int | None
+    used: tuple[Judged, ...]
+    base: tuple[Judged, ...]
     reason: str
 
 
-def _one(values: set[str]) -> str:
-    return " | ".join(sorted(values))
+def cells(evidence: Evidence, kind: str, model: str, precision: str, times: Times) -> list[Cell]:
+    """The cells of one model and precision: one for each GPU, release and kind (measured, emulated) that ran it.
 
-
-def cell(evidence: Evidence, kind: str, model: str, precision: str, times: Times) -> Cell:
-    """The cell of one model and precision. Baseline and run are paired by session and repeat; only VALID runs count."""
+    Only VALID runs count; baseline and run are paired by session and repeat. Where there are none, one cell says why.
+    """
     runs = evidence.select(STACK, kind, model, precision)
-    good = valid(runs)
-    if not good:
-        return Cell("", "", None, None, (), None, why_not(runs, precision))
+    groups: dict[tuple[str, str, str], list[Judged]] = {}
+    for judged in valid(runs):
+        groups.setdefault(_setting(judged), []).append(judged)
+    if not groups:
+        return [Cell("", "", None, None, (), (), why_not(runs, precision))]
     base = evidence.select(STACK, kind, model, "bf16")
+    return [_cell(good, base, precision, times) for _, good in sorted(groups.items())]
+
+
+def _setting(judged: Judged) -> tuple[str, str, str]:
+    run = judged.run
+    return str(run.get("hardware", "gpu_name")), str(run.get("release")), str(run.get("kind"))
+
+
+def _cell(good: list[Judged], base: list[Judged], precision: str, times: Times) -> Cell:
+    hardware, _, label = _setting(good[0])
     left, right = paired(base, good)
     comparison, reason = None, ""
-    if precision != "bf16" and left:
+    if precision == "bf16":
+        left = []
+    elif left:
         comparison = compare(left, right, [times(j.run) for j in left], [times(j.run) for j in right])
         good = right
-    elif precision != "bf16":
+    else:
         reason = "no VALID BF16 run of the same session: " + (why_not(base, "bf16") or "sessions differ")
-    return Cell(
-        hardware=_one({str(j.run.get("hardware", "gpu_name")) for j in good}),
-        label=_one({str(j.run.get("kind")) for j in good}),
-        time=median([times(j.run) for j in good]),
-        comparison=comparison,
-        runs=_run_ids(good, left if comparison else []),
-        physical_gpus=len({str(j.run.get("hardware", "gpu_uuid")) for j in good}),
-        reason=reason,
-    )
-
-
-def _run_ids(runs: Sequence[Judged], base: Sequence[Judged]) -> tuple[str, ...]:
-    return tuple(j.run.name for j in (*runs, *base))
+    time = median([times(j.run) for j in good])
+    return Cell(hardware, label, time, comparison, tuple(good), tuple(left), reason)
 
 
 def columns(found: Cell) -> dict[str, Any]:
@@ -68,10 +70,10 @@ def columns(found: Cell) -> dict[str, Any]:
     row: dict[str, Any] = {
         "label": found.label,
         "hardware": found.hardware,
-        "physical_gpus": found.physical_gpus,
+        "physical_gpus": len({str(j.run.get("hardware", "gpu_uuid")) for j in found.used}) or None,
         "differences": differing(found.comparison),
         "reason": found.reason,
-        "source": " ".join(found.runs),
+        "source": " ".join(j.run.name for j in (*found.used, *found.base)),
     }
     if found.time:
         row |= {"n": found.time.n, "repeats": found.time.repeats}

@@ -6,6 +6,7 @@ import json
 import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from analysis.claims import PREDICATES
 from analysis.exhibits import claims, excluded_runs, gemm_throughput, layer_speedup
 from analysis.exhibits.exhibit import write
-from recipes.runs import METRICS
+from recipes.runs import MANIFEST, METRICS, manifest_text
 from tests.make_run import make_run
 
 PUBLISHED = Path("results/published/published.csv")
@@ -96,6 +97,40 @@ def test_what_differs_in_a_pair_is_printed(raw: Path) -> None:
     make_run(raw, "fp8_current", scale=0.65, change=other_driver)
     row = cell(layer_speedup.build(raw, PUBLISHED).table, "fp8_current")
     assert row["differences"] == "hardware.driver: '580' vs '999'"
+
+
+def test_two_gpus_and_two_kinds_are_never_pooled(raw: Path) -> None:
+    """A second GPU's runs, and emulated ones, get cells of their own; each is paired within itself."""
+
+    def on(name: str, kind: str) -> Any:
+        def change(record: dict[str, Any]) -> None:
+            record["hardware"] = {**record["hardware"], "gpu_name": name, "gpu_uuid": name}
+            record["kind"] = kind
+
+        return change
+
+    for precision, scale in (("bf16", 2.0), ("fp8_block", 1.0)):
+        make_run(raw, precision, session="h100", scale=scale, change=on("NVIDIA H100 80GB HBM3", "measured"))
+    make_run(raw, "fp8_block", session="b200", scale=0.1, change=on("NVIDIA B200", "emulated"))
+    frame = layer_speedup.build(raw, PUBLISHED).table
+    rows = frame.filter(pl.col("model") == "llama3_8b", pl.col("precision") == "fp8_block", pl.col("n").is_not_null())
+    found = {row["hardware"]: row for row in rows.iter_rows(named=True)}
+    assert set(found) == {"NVIDIA B200", "NVIDIA H100 80GB HBM3", "NVIDIA H200"}
+    assert found["NVIDIA H200"]["speedup"] == pytest.approx(1 / 0.8, rel=1e-3)
+    assert found["NVIDIA H100 80GB HBM3"]["speedup"] == pytest.approx(2.0, rel=1e-3)
+    assert found["NVIDIA B200"]["label"] == "emulated"
+    assert found["NVIDIA B200"]["speedup"] is None
+    assert all("|" not in row["hardware"] for row in found.values())
+
+
+def test_an_unrecorded_peak_is_empty_not_zero(raw: Path) -> None:
+    path = make_run(raw, "bf16", model="llama3_70b", scale=4.0)
+    lines = [line for line in (path / METRICS).read_text().splitlines() if '"memory"' not in line]
+    (path / METRICS).write_text("\n".join(lines) + "\n")
+    (path / MANIFEST).write_text(manifest_text(path))
+    row = cell(layer_speedup.build(raw, PUBLISHED).table, "bf16", "llama3_70b")
+    assert row["layer_time_ms"] is not None
+    assert row["peak_memory_gib"] is None
 
 
 def test_quantization_only_costs(tmp_path: Path) -> None:

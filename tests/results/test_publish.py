@@ -104,6 +104,30 @@ def test_a_killed_copy_is_made_again(repository: Path) -> None:
     assert not partial.exists()
 
 
+def test_runs_lost_here_are_fetched_before_anything_is_added(repository: Path) -> None:
+    """Adding to an experiment that has lost a run here must not lose it from what is published."""
+    lost = make_run(repository / "runs", "bf16")
+    publish(repository)
+    shutil.rmtree(repository / "runs")
+    shutil.rmtree(repository / "results/raw/te_layers" / lost.parent.name / lost.name)
+    make_run(repository / "runs", "bf16", session="s2")
+    publish(repository)
+    assert pointers(repository) == {f"te_layers/{lost.parent.name}.dvc": 10}
+
+
+def test_runs_lost_everywhere_stop_the_publishing(repository: Path) -> None:
+    lost = make_run(repository / "runs", "bf16")
+    publish(repository)
+    before = pointers(repository)
+    for folder in ("runs", "results/reference", ".dvc/cache", f"results/raw/te_layers/{lost.parent.name}"):
+        shutil.rmtree(repository / folder)
+    make_run(repository / "runs", "bf16", session="s2")
+    done = publish(repository, check=False)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert pointers(repository) == before
+
+
 def test_nothing_to_publish(repository: Path) -> None:
     done = publish(repository)
     assert "published 0 experiments" in done.stdout

@@ -16,6 +16,7 @@ import pytest
 from analysis.rebuild import RESTORE
 from recipes.runs import METRICS
 from tests.conftest import CHECKOUT
+from tests.make_run import make_run
 
 pytestmark = pytest.mark.workflow
 EXPERIMENT = "results/raw/te_layers/layers-llama3_8b-fp8_current"
@@ -198,6 +199,15 @@ def test_two_at_once_the_second_says_who_holds_the_lock(copy: Path) -> None:
     assert f"another Snakemake works in this folder: process {first.pid} on " in said
     assert first.wait() == 0
     assert not (copy / "build/running.json").exists()
+
+
+def test_publish_runs_again_when_there_are_new_runs(copy: Path) -> None:
+    for session in ("first", "second"):
+        make_run(copy / "runs", "bf16", session=session)
+        snakemake(copy, "publish")
+        assert (copy / "results/raw/te_layers/layers-llama3_8b-bf16" / f"{session}-r1").is_dir()
+    done = snakemake(copy, "publish", "-n")
+    assert "Nothing to be done" in done.stdout + done.stderr
 
 
 def test_without_a_gpu_the_message_says_what_to_do(built: Path) -> None:
