@@ -6,52 +6,19 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from analysis.logs.run import Reason, Run
+from analysis.verdicts import VERDICT_OF, Verdict, verdict_of
 from recipes.catalog import CatalogError, load_models, load_precisions
 from recipes.catalog.hardware import mfu
 from recipes.catalog.models import layer_flops_per_token
 from recipes.runs import LOG, METRICS, RUN_JSON, SCHEMA_VERSION, manifest_faults
-
-# In the order in which they win when several apply.
-Verdict = Literal["INCONSISTENT", "INCOMPLETE", "DIVERGED", "UNSUPPORTED", "AMBIGUOUS", "VALID"]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 # Four significand bits or fewer leave a relative error of percents in a product; below this, nothing narrow ran.
 LEAST_NARROW_ERROR = 1e-3
 _ERRORS_TO_BF16 = ("output_relative_error_to_bf16", "relative_error_to_bf16")
 # More iterations than any run of ours; a run.json that asks for more is not believed (nor counted out in memory).
 MAX_ITERATIONS = 1_000_000
-
-# What each reason makes of a run.
-_VERDICT_OF: dict[str, Verdict] = {
-    "manifest_missing": "INCOMPLETE",
-    "manifest_unreadable": "INCONSISTENT",
-    "file_changed": "INCONSISTENT",
-    "file_not_in_manifest": "INCONSISTENT",
-    "file_missing": "INCOMPLETE",
-    "run_json_unreadable": "INCOMPLETE",
-    "metrics_unreadable": "INCOMPLETE",
-    "metrics_line_unreadable": "INCONSISTENT",
-    "power_unreadable": "INCONSISTENT",
-    "schema_unknown": "AMBIGUOUS",
-    "folder_mismatch": "INCONSISTENT",
-    "run_failed": "INCOMPLETE",
-    "run_unfinished": "INCOMPLETE",
-    "gate_refused": "UNSUPPORTED",
-    "precision_unknown": "AMBIGUOUS",
-    "precision_mismatch": "INCONSISTENT",
-    "configuration_mismatch": "INCONSISTENT",
-    "steps_missing": "INCOMPLETE",
-    "steps_repeated": "INCONSISTENT",
-    "not_finite": "DIVERGED",
-    "time_not_positive": "INCONSISTENT",
-    "log_disagrees": "INCONSISTENT",
-    "time_disagrees": "INCONSISTENT",
-    "time_unmarked": "AMBIGUOUS",
-    "above_peak": "INCONSISTENT",
-}
 
 
 @dataclass(frozen=True)
@@ -67,15 +34,18 @@ class Judged:
         """Whether the run may become a number."""
         return self.verdict == "VALID"
 
+    @property
+    def only_unsupported(self) -> bool:
+        """Whether the gate refused the run, and nothing else is wrong with it."""
+        return {VERDICT_OF[reason.code] for reason in self.reasons} == {"UNSUPPORTED"}
+
 
 def judge(run: Run) -> Judged:
     """The verdict of a run: its reader's reasons and every check's. Never raises for what the run holds."""
     reasons = [*_manifest(run), *run.reasons]
     for check in _CHECKS:
         reasons.extend(check(run))
-    found: list[Verdict] = [_VERDICT_OF[reason.code] for reason in reasons]
-    worst: Verdict = min(found, key=VERDICTS.index, default="VALID")
-    return Judged(run, worst, tuple(reasons))
+    return Judged(run, verdict_of(reasons), tuple(reasons))
 
 
 def _manifest(run: Run) -> Iterator[Reason]:

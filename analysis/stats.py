@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
+MOST_AT_ONCE = 1 << 19  # values drawn at a time
 SEED = 20250401  # fixed: the same raw results give the same interval, digit for digit
 
 
@@ -50,6 +51,24 @@ def _resampled_medians(
     blocks = -(-longest // length)
     last_start = (sizes[chosen] - length)[:, :, None]
     starts = rng.integers(0, last_start + 1, size=(*chosen.shape, blocks))
+    # some resamples at a time: all of a long series would not fit into memory
+    some = max(1, MOST_AT_ONCE // (longest * chosen.shape[1]))
+    return np.concatenate(
+        [
+            _medians(padded, sizes, chosen[at : at + some], starts[at : at + some], length)
+            for at in range(0, len(chosen), some)
+        ]
+    )
+
+
+def _medians(
+    padded: NDArray[np.float64],
+    sizes: NDArray[np.int64],
+    chosen: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    length: int,
+) -> NDArray[np.float64]:
+    longest = padded.shape[1]
     positions = (starts[..., None] + np.arange(length)).reshape(*chosen.shape, -1)[..., :longest]
     drawn = padded[chosen[:, :, None], positions]
     if np.any(sizes != longest):
@@ -97,3 +116,12 @@ def ratio_of_medians(base: Sequence[Sequence[float]], other: Sequence[Sequence[f
     pooled = [np.concatenate(first), np.concatenate(second)]
     value = float(np.median(pooled[0]) / np.median(pooled[1]))
     return Estimate(value, low, high, int(pooled[0].size + pooled[1].size), min(len(first), len(second)))
+
+
+def smoothed(values: NDArray[np.float64], width: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Running median over `width` values, at most 2000 of them, and the index of the last value in each."""
+    windows = np.lib.stride_tricks.sliding_window_view(values, width)
+    last = np.unique(np.linspace(0, len(windows) - 1, min(len(windows), 2000)).astype(np.int64))
+    return np.concatenate([np.median(windows[part], axis=1) for part in np.array_split(last, 8) if part.size]), (
+        last + width - 1
+    )

@@ -10,7 +10,7 @@ import polars as pl
 
 from analysis.evidence import load
 from analysis.exhibits.exhibit import Exhibit, table
-from analysis.judge import VERDICTS
+from analysis.verdicts import VERDICTS
 
 SCHEMA: dict[str, type[pl.DataType]] = {
     "run": pl.String,

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analysis.judge import VERDICTS, judge
+from analysis.judge import judge
 from analysis.logs import read_run
+from analysis.verdicts import VERDICTS
 from recipes.runs import LOG, METRICS, RUN_JSON, RunFolder
 from tests.analysis.test_reader import reseal
 from tests.make_run import make_run

@@ -1,0 +1,261 @@
+"""A verdict for a run that a log tells, with every reason found and the lines that show it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from analysis.labels import contradicts, declared, effective_gpu, effective_precision
+from analysis.log_steps import ended_and_steps, ranks_and_restarts
+from analysis.logs.log_run import LogRun, same_series
+from analysis.logs.run import Reason
+from analysis.logs.watch import Agreement, Marked
+from analysis.stats import smoothed
+from analysis.verdicts import Verdict, verdict_of
+from recipes.catalog.hardware import load_hardware
+
+# A loss that ends this much above its lowest smoothed value has diverged, even if it is finite.
+ROSE_BY, ROSE_SHARE = 1.0, 0.3
+FROZEN_STEPS = 10
+# Formats that print a loss in three or four digits, where equal values prove nothing.
+_COARSE = ("nemo", "maxtext")
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the user says of a log; None: unknown. `gpus`: all GPUs of the job."""
+
+    steps: int | None = None
+    gbs: int | None = None
+    seq: int | None = None
+    gpus: int | None = None
+    precision: str | None = None
+    hardware: str | None = None
+
+
+@dataclass(frozen=True)
+class JudgedLog:
+    """A run with its verdict, all reasons (notes among them), and its declared and effective precision."""
+
+    run: LogRun
+    verdict: Verdict
+    reasons: tuple[Reason, ...]
+    expected: Expected = field(default_factory=Expected)
+
+    @property
+    def valid(self) -> bool:
+        """Whether the run may become a number."""
+        return self.verdict == "VALID"
+
+
+def judge_log(run: LogRun, expected: Expected | None = None) -> JudgedLog:
+    """The verdict of one run. Never raises for what the log holds."""
+    expected = expected or Expected()
+    reasons = list(run.reasons)
+    for check in _CHECKS:
+        reasons.extend(check(run, expected))
+    return JudgedLog(run, verdict_of(reasons), tuple(reasons), expected)
+
+
+def judge_logs(runs: list[LogRun], expected: Expected | None = None) -> list[JudgedLog]:
+    """Verdicts of several runs, each also against the others: one measurement may not count twice."""
+    judged = [judge_log(run, expected) for run in runs]
+    for at, item in enumerate(judged):
+        twin = next((other for other in judged[:at] if same_series(other.run, item.run)), None)
+        if twin is not None:
+            where = f"{twin.run.path}" + (f", run {twin.run.part}" if twin.run.parts > 1 else "")
+            reason = Reason(
+                "duplicate_values", f"the same steps, losses and times as {where}: one measurement, not two"
+            )
+            reasons = (*item.reasons, reason)
+            judged[at] = JudgedLog(item.run, verdict_of(reasons), reasons, item.expected)
+    return judged
+
+
+def _marked(code: str, marked: Marked, what: str) -> Iterator[Reason]:
+    if marked.count:
+        first = f", first {marked.where[0][0]:g}" if marked.where else ""
+        yield Reason(code, f"{what} at {marked.count} step{'s' * (marked.count > 1)}{first}", marked.lines())
+
+
+def _values(run: LogRun, expected: Expected) -> Iterator[Reason]:
+    timeline = run.timeline
+    if not timeline.rows and not timeline.loss_absent.count:
+        return
+    everywhere = timeline.rows and timeline.loss_absent.count >= timeline.rows
+    # Megatron always prints a finite loss; elsewhere a file without any loss does not log it
+    if everywhere and (run.format.name != "megatron" or not run.timelines):
+        yield Reason("metric_missing", "no line states a loss")
+    else:
+        yield from _marked("loss_absent", timeline.loss_absent, "the loss is not printed, as when it is NaN,")
+    if timeline.loss_seen and not timeline.loss_not_zero:
+        yield Reason("metric_missing", "the loss is printed as 0 on every line: not known")
+    yield from _marked("loss_not_finite", timeline.loss_bad, "the loss is NaN or infinite")
+    yield from _marked("grad_norm_not_finite", timeline.grad_bad, "the gradient norm is NaN or infinite")
+    yield from _marked("nan_iterations", timeline.nan_counted, "the framework counts NaN iterations")
+    yield from _marked("time_not_positive", timeline.time_bad, "the step time is zero, negative or not finite")
+    if timeline.redone_bad:
+        yield Reason("redone_not_finite", f"{timeline.redone_bad} bad steps were done again after a restart")
+    bad_evals = [line for value, _, line in run.evals if not math.isfinite(value)]
+    if bad_evals:
+        yield Reason("eval_not_finite", f"{len(bad_evals)} evaluations are NaN or infinite", tuple(bad_evals[:10]))
+
+
+def _course(run: LogRun, expected: Expected) -> Iterator[Reason]:
+    """How the loss went: frozen, or up instead of down."""
+    timeline = run.timeline
+    frozen = timeline.frozen
+    if run.format.name not in _COARSE and frozen.longest >= FROZEN_STEPS and timeline.loss_not_zero:
+        yield Reason("loss_frozen", f"the loss is the same number for {frozen.longest} steps", (frozen.line,))
+    loss = timeline.table()["loss"]
+    loss = loss[np.isfinite(loss)]
+    if loss.size < 6:
+        return
+    width = max(3, min(50, loss.size // 20))
+    smooth, _ = smoothed(loss, width)
+    least, last = float(smooth.min()), float(smooth[-1])
+    if last - least > max(ROSE_BY, ROSE_SHARE * abs(least)):
+        yield Reason("loss_rose", f"the loss rose from {least:.4g} to {last:.4g} and did not come back")
+    elif float(np.max(smooth - np.minimum.accumulate(smooth))) > max(ROSE_BY, ROSE_SHARE * abs(least)):
+        yield Reason("loss_spike", "the loss rose by more than 1 on the way and came back")
+
+
+def _needed(run: LogRun, expected: Expected) -> Iterator[Reason]:
+    """Metrics that this format always prints, and without which there is nothing to compare."""
+    timeline = run.timeline
+    if not timeline.rows:
+        return
+    table = timeline.table()
+    for name, column in (("step_time_s", "time_s"), ("tokens_per_s", "tokens_per_s")):
+        if name in run.format.needs and not np.isfinite(table[column]).any() and not timeline.time_bad.count:
+            yield Reason("metric_missing", f"no line states {name}")
+    if (
+        run.format.name == "mlperf"
+        and not np.isfinite(table["time_s"]).any()
+        and not np.isfinite(table["unix_s"]).any()
+    ):
+        yield Reason("metric_missing", "no line states a step time or when it was written")
+
+
+def _disagrees(code: str, agreement: Agreement, what: str, early: float) -> Iterator[Reason]:
+    odd = [pair for pair in agreement.odd.where if pair[0] > early]
+    count = agreement.odd.count - (len(agreement.odd.where) - len(odd))
+    if agreement.n >= 5 and count:
+        first = f", first {odd[0][0]:g}" if odd else ""
+        detail = f"{agreement.worst:.3g} times its usual value at {count} of {agreement.n} steps{first}"
+        yield Reason(code, f"{what} is {detail}", tuple(line for _, line in odd[:10]))
+
+
+def _agreement(run: LogRun, expected: Expected) -> Iterator[Reason]:
+    """Metrics that depend on each other."""
+    timeline = run.timeline
+    # core 0.16 does not reset its first interval: iteration 2 shows a mean
+    early = 2 if run.format.name == "megatron" else -1
+    yield from _disagrees("rate_disagrees", timeline.work, "TFLOP/s x step time", early)
+    yield from _disagrees("rate_disagrees", timeline.tokens, "tokens/s x step time", early)
+    yield from _disagrees("samples_disagree", timeline.samples, "consumed samples per step over the batch size", -1)
+    yield from _marked("learning_rate_odd", timeline.learning_rate_odd, "the learning rate leaves its schedule")
+    yield from _batch(run, expected)
+    peak = max(quantity.value for gpu in load_hardware().values() for quantity in gpu.dense_tflops.values())
+    bound, of = _bound(run, peak)
+    if timeline.largest_tflops > bound:
+        yield Reason("above_peak", f"{timeline.largest_tflops:g} TFLOP/s per GPU is above the dense peak of {of}")
+
+
+def _bound(run: LogRun, peak: float) -> tuple[float, str]:
+    """The dense peak that a rate cannot exceed: of the GPU that the log names, else of any known one."""
+    gpu = effective_gpu(run) or declared(run.path, "gpu")
+    for entry in load_hardware().values():
+        if gpu and gpu == entry.name.split()[0].upper():
+            return max(quantity.value for quantity in entry.dense_tflops.values()), entry.name
+    return peak, "any known GPU"
+
+
+def _batch(run: LogRun, expected: Expected) -> Iterator[Reason]:
+    """Batch, sequence and GPUs as expected, as configured and as the rates imply."""
+    timeline = run.timeline
+    table = timeline.table()
+    printed = timeline.batch_sizes or {value for value in [run.number("batch_samples")] if value}
+    if expected.gbs is not None and printed and expected.gbs not in printed:
+        yield Reason("batch_disagrees", f"the global batch is {sorted(printed)[:3]}, not {expected.gbs}")
+    sequence, gpus = run.number("sequence"), run.number("gpus")
+    for name, value, wanted in (("sequence", sequence, expected.seq), ("gpus", gpus, expected.gpus)):
+        if wanted is not None and value is not None and value != wanted:
+            yield Reason("batch_disagrees", f"{name} is {value:g} in the log, not {wanted}")
+    sequence, gpus = expected.seq or sequence, expected.gpus or gpus
+    batch = expected.gbs or (next(iter(printed)) if len(printed) == 1 else None)
+    product = table["tokens_per_s"] * table["time_s"]
+    product = product[np.isfinite(product)]
+    if product.size >= 3 and sequence and gpus and batch:
+        ratio = float(np.median(product)) / (batch * sequence / gpus)
+        if abs(ratio - 1) > 0.03:
+            yield Reason("batch_disagrees", f"tokens/s x step time is {ratio:.3g} times batch x sequence / GPUs")
+
+
+def _clock(run: LogRun, expected: Expected) -> Iterator[Reason]:
+    """Time stamps against step times."""
+    clock = run.timeline.clock
+    yield from _marked("clock_backwards", clock.backwards, "the time stamp goes back")
+    if clock.stated_rows < 5 or not clock.total_clock_s > 0:
+        return
+    slack = 2.0 + 0.05 * clock.total_clock_s
+    if clock.total_stated_s > clock.total_clock_s + slack:
+        yield Reason(
+            "clock_disagrees",
+            f"step times sum to {clock.total_stated_s:.1f} s, the time stamps span {clock.total_clock_s:.1f} s",
+        )
+        return
+    spacing, stated = float(np.median(clock.spacing)), float(np.median(clock.stated))
+    resolution = 1.0 if all(abs(gap - round(gap)) < 1e-6 for gap in clock.spacing[:50]) else 2e-3
+    if len(clock.spacing) >= 10 and abs(spacing - stated) > 0.1 * max(spacing, stated) + resolution:
+        yield Reason("clock_disagrees", f"a step takes {stated:.4g} s, the time stamps are {spacing:.4g} s apart")
+
+
+def _labels(run: LogRun, expected: Expected) -> Iterator[Reason]:
+    """Declared against effective precision and hardware."""
+    said = expected.precision or declared(run.path, "precision")
+    found = effective_precision(run)
+    if said and found and contradicts(said, found):
+        yield Reason("precision_mismatch", f"labelled {said}, the log's configuration says {found}")
+    elif found is None:
+        yield Reason("precision_not_stated", "the log does not say in which precision it trained")
+    gpu, named = expected.hardware or declared(run.path, "gpu"), effective_gpu(run)
+    if gpu and named and gpu.upper() != named:
+        lines = tuple(run.facts["hardware"].values())
+        yield Reason("hardware_mismatch", f"labelled {gpu.upper()}, the log names {named}", lines[:10])
+
+
+def _marks(run: LogRun, expected: Expected) -> Iterator[Reason]:
+    """MLPerf's own marks: in order of time from run_start on, and an evaluation in each eval interval."""
+    starts = [at for at, (name, _, _) in enumerate(run.marks) if name == "run_start"]
+    if not starts:
+        return
+    marks = sorted(
+        [(line, time) for _, time, line in run.marks[starts[0] :]] + [(line, time) for _, time, line in run.evals]
+    )
+    table = run.timeline.table()
+    rows = list(zip(table["line"].tolist(), table["unix_s"].tolist(), strict=True))
+    ordered = sorted(marks + [(int(line), time) for line, time in rows if math.isfinite(time)])
+    back = [line for (_, before), (line, after) in pairwise(ordered) if after < before - 1e-3]
+    if back:
+        yield Reason("clock_backwards", "the time goes back after run_start", tuple(back[:10]))
+    evaluations = sum(1 for mark, _, _ in run.marks if mark == "eval_stop")
+    if run.ended and evaluations and evaluations != len(run.evals):
+        yield Reason("eval_missing", f"{evaluations} evaluations ended, {len(run.evals)} have a result")
+
+
+_CHECKS: tuple[Callable[[LogRun, Expected], Iterator[Reason]], ...] = (
+    ended_and_steps,
+    ranks_and_restarts,
+    _values,
+    _course,
+    _needed,
+    _agreement,
+    _clock,
+    _marks,
+    _labels,
+)
