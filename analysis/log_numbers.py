@@ -22,7 +22,7 @@ MOST_RESAMPLED = 4096
 
 
 def window_times_s(judged: JudgedLog) -> Floats:
-    """Step times that count, seconds: after the warm-up, without the first step of an attempt, all finite.
+    """Step times that count, seconds: after the warm-up, without the first step after a restart, all finite.
 
     Where lines state no time, it is the time between their stamps over the steps between them.
     """

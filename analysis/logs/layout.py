@@ -140,8 +140,6 @@ class _Family:
         self.stale = True
 
     def add(self, key: int, shape: _Shape) -> None:
-        if len(self.shapes) >= MOST_PER_LENGTH:
-            self.shapes.clear()
         self.shapes[key] = shape
         self.stale = True
 
@@ -216,6 +214,8 @@ class Scanner:
     parse: Callable[[bytes], Parsed | None]
     _families: dict[int, _Family] = field(default_factory=dict)
     _seen_once: set[int] = field(default_factory=set)
+    _shapes: int = 0
+    _forget: bool = False
 
     def __post_init__(self) -> None:
         # glibc gives large blocks back to the system and asks for them anew, which costs more than the work on them,
@@ -227,6 +227,8 @@ class Scanner:
 
         Behind the lines stand eight bytes that are no newlines, and a '0'.
         """
+        if self._forget:
+            self._families, self._shapes, self._forget = {}, 0, False
         raw = np.frombuffer(block, dtype=np.uint8)
         ends = np.flatnonzero(raw == 10)
         bounds = np.concatenate((np.zeros(1, dtype=np.int64), ends + 1))
@@ -261,6 +263,8 @@ class Scanner:
             if not self._learn(group, words, hashes, index, family, found):
                 break
             index = np.where(index == -2, -2, family.find(hashes, words))  # learning renumbers shapes
+        for at in np.flatnonzero(index == -1):  # no room to learn their shapes
+            self._one(group.line(at), int(group.lines[at]), found)
         known = index >= 0
         if known.any():
             known[known] = ~family.noise[index[known]]
@@ -275,7 +279,7 @@ class Scanner:
             key = int(hashes[at])
             if key in learned:
                 continue
-            line = group.block[group.starts[at] : group.starts[at] + group.length]
+            line = group.line(at)
             parsed = self._parse(line) if key in self._seen_once else None
             if key not in self._seen_once or (
                 parsed is not None and (not parsed.spots or not _Shape.fits(line, parsed.spots))
@@ -286,9 +290,11 @@ class Scanner:
                 self._one(line, int(group.lines[at]), found)
                 index[at] = -2
                 continue
-            if sum(len(known.shapes) for known in self._families.values()) >= MOST_SHAPES:
-                self._families.clear()
-                self._families[group.length] = family
+            if len(family.shapes) >= MOST_PER_LENGTH or self._shapes >= MOST_SHAPES:
+                # full of shapes that did not come again: begin anew with the next block
+                self._forget = True
+                break
+            self._shapes += 1
             family.add(key, _Shape(line, words[at], parsed, self.columns))
             learned.add(key)
         return bool(learned)
@@ -319,6 +325,11 @@ class _Group:
     lines: Ints
     starts: Ints
     length: int
+
+    def line(self, at: int) -> bytes:
+        """The text of one of them."""
+        start = int(self.starts[at])
+        return self.block[start : start + self.length]
 
 
 class _Found:

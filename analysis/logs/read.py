@@ -59,6 +59,8 @@ def read_log(
         reader.feed(block)
     if reader is None:
         what = "the input is empty" if not first[1] else f"line {first[0]} is {first[1][:100]!r}"
+        if source.reasons:
+            what = f"{source.reasons[0].message}; {what}"
         raise UnknownFormat(f"{source.name}: no line of a known format; {what}")
     runs = reader.finish()
     for run in runs:

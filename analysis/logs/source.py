@@ -25,6 +25,7 @@ from recipes.runs import RunError
 
 BLOCK = 1 << 20
 LONGEST_LINE = 1 << 20
+_PLAIN = 1 << 17
 # Beyond both, a compressed file is taken for a decompression bomb. Real logs shrink 10 to 50 times.
 MOST_GROWTH, LEAST_SUSPECT = 2000, 256 << 20
 
@@ -120,7 +121,7 @@ class Source:
         grown = 0
         while True:
             try:
-                chunk = plain.read(BLOCK)
+                chunk = plain.read1(_PLAIN)  # what there is: a fault behind it is met at the next call
             except EOFError:
                 self.reasons.append(Reason("input_truncated", f"the {kind} stream ends too early"))
                 return

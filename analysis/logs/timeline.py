@@ -172,7 +172,7 @@ class Timeline:
         elif begin and np.isfinite(self._expect_samples) and np.isfinite(consumed[0]):
             self.overlaps[-1].samples_off = float(consumed[0]) - self._expect_samples
         first = np.zeros(step.size)
-        first[0] = 1.0 if begin else 0.0
+        first[0] = 1.0 if begin and len(self.attempts) > 1 else 0.0
         self._watch_rates(rows, step, line, apart, tolerance, running_rate)
         real = apart
         if batch and np.isfinite(consumed).all() and not rows.present[Column.BATCH_SAMPLES].any():
@@ -299,8 +299,8 @@ class Timeline:
             return
         before, here, after = rate[:-2], rate[1:-1], rate[2:]
         with np.errstate(all="ignore"):
-            agree = np.abs(after / before - 1) < 0.02
-            odd = agree & (np.abs(here / ((before + after) / 2) - 1) > 0.05)
+            apart = np.abs(after / before - 1)
+            odd = (apart < 0.15) & (np.abs(here / ((before + after) / 2) - 1) > 0.05 + 2 * apart)
         at = np.arange(-odd.size - 1, -1)
         known = at >= -line.size
         self.learning_rate_odd.see(odd[known], step[1:-1][known], line[at[known]])

@@ -1,0 +1,303 @@
+"""What went wrong in public projects (numbers as in the notes on field reports), as logs: each gets its verdict."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from analysis.compare_logs import log_differences
+from analysis.inputs import gather
+from analysis.judge_log import Expected, JudgedLog, judge_logs
+from analysis.log_numbers import as_record
+from analysis.windows import WINDOWS, by_window
+from tests import write_logs
+from tests.break_logs import FAULTS, replace
+from tests.write_logs import is_step, text
+
+_LOSS = re.compile(r"(lm loss: +)(\S+)")
+
+
+def judge_files(folder: Path, expected: Expected | None = None, **files: list[str]) -> list[JudgedLog]:
+    for name, lines in files.items():
+        (folder / f"{name}.log").write_bytes(text(lines))
+    return judge_logs(gather([folder]).logs, expected)
+
+
+def codes(judged: JudgedLog) -> set[str]:
+    return {reason.code for reason in judged.reasons}
+
+
+def test_1_nan_grad_norm_with_finite_loss(tmp_path: Path) -> None:
+    (judged,) = judge_files(tmp_path, run=FAULTS["nan_grad_norm"].make(write_logs.megatron()))
+    assert judged.verdict == "DIVERGED"
+
+
+def test_3_an_absent_loss_is_a_nan_at_that_step_and_shifts_nothing(tmp_path: Path) -> None:
+    lines = write_logs.megatron()
+    broken = FAULTS["absent_loss"].make(lines)
+    (judged,) = judge_files(tmp_path, run=broken)
+    at = next(i for i, line in enumerate(broken) if is_step(line) and "lm loss" not in line)
+    (reason,) = [reason for reason in judged.reasons if reason.code == "loss_absent"]
+    assert reason.lines == (at + 1,)
+    table = judged.run.timeline.table()
+    written = [float(match[2]) if (match := _LOSS.search(line)) else None for line in broken if is_step(line)]
+    assert [None if loss != loss else loss for loss in table["loss"].tolist()] == written
+
+
+def test_3_a_skipped_interval_without_loss_is_no_nan(tmp_path: Path) -> None:
+    lines = [
+        re.sub(r"\| lm loss: \S+ ", "", line).replace("skipped iterations:   0", "skipped iterations:   1")
+        if " iteration        2/" in line
+        else line
+        for line in write_logs.megatron()
+    ]
+    (judged,) = judge_files(tmp_path, run=lines)
+    assert judged.verdict == "VALID", judged.reasons
+
+
+def test_4_success_at_the_end_does_not_cover_a_nan(tmp_path: Path) -> None:
+    lines = [*FAULTS["nan_to_the_end"].make(write_logs.nemo()), "Job train finished: SUCCEEDED"]
+    (judged,) = judge_files(tmp_path, run=lines)
+    assert judged.verdict == "DIVERGED"
+    assert as_record(judged)["loss"]["nan_steps"] == 15
+
+
+def test_6_and_24_what_differs_between_two_logs_is_listed(tmp_path: Path) -> None:
+    base, other = judge_files(tmp_path, a=write_logs.megatron(), b=write_logs.megatron(seed=2, batch=160))
+    assert {difference.field for difference in log_differences(base, other)} == {"batch_samples"}
+
+
+def test_11_accumulation_is_not_in_the_rate(tmp_path: Path) -> None:
+    """Tokens/s that leave out the accumulation factor contradict batch, sequence, GPUs and step time."""
+    lines = [
+        re.sub(r"\| lm loss", f"| tokens per gpu per second (tgs): {80 * 2048 / 8 / 3.11 / 4:.1f} | lm loss", line)
+        for line in write_logs.megatron()
+    ]
+    lines = [re.sub(r"\(ms\): \S+", "(ms): 3110.0", re.sub(r" \| throughput[^|]*", "", line)) for line in lines]
+    (judged,) = judge_files(tmp_path, run=lines)
+    assert "batch_disagrees" in codes(judged), judged.reasons
+    right = [
+        line.replace(f"(tgs): {80 * 2048 / 8 / 3.11 / 4:.1f}", f"(tgs): {80 * 2048 / 8 / 3.11:.1f}") for line in lines
+    ]
+    (judged,) = judge_files(tmp_path, run=right)
+    assert "batch_disagrees" not in codes(judged), judged.reasons
+
+
+def test_11_the_same_batch_with_and_without_accumulation_gives_the_same_rate(tmp_path: Path) -> None:
+    (judged,) = judge_files(tmp_path, Expected(gbs=128, seq=8192, gpus=8), run=write_logs.nemo())
+    record = as_record(judged)
+    assert record["tokens_per_s_per_gpu"] == pytest.approx(128 * 8192 / 8 / record["step_time_s"]["median"])
+
+
+def _resumed(loss: float = 1.0, samples: int = 0) -> tuple[list[str], list[str]]:
+    """A run stopped after 20 of 30 steps, and the log that resumed it at step 16, its losses and samples changed."""
+    whole = write_logs.megatron(30)
+    steps = [at for at, line in enumerate(whole) if is_step(line)]
+    later = []
+    for line in whole[steps[15] :]:
+        if is_step(line):
+            value = float(_LOSS.findall(line)[0][1])
+            line = replace(line, _LOSS, f"{value * loss:.6E}")
+            line = re.sub(r"samples: +(\d+)", lambda m: f"samples: {int(m[1]) + samples:12d}", line)
+        later.append(line)
+    return whole[: steps[20]], [*whole[: steps[0]], *later]
+
+
+def test_13_a_resumed_log_is_joined_to_its_parent(tmp_path: Path) -> None:
+    first, second = _resumed()
+    (judged,) = judge_files(tmp_path, part1=first, part2=second)
+    assert judged.verdict == "VALID", judged.reasons
+    assert judged.run.parents == (str(tmp_path / "part1.log"),)
+    steps = as_record(judged)["steps"]
+    assert (steps["first"], steps["last"], steps["count"], steps["repeated"]) == (1, 30, 30, 5)
+
+
+def test_13_alone_neither_part_is_whole(tmp_path: Path) -> None:
+    first, second = _resumed()
+    for name, lines in (("a", first), ("b", second)):
+        (tmp_path / name).mkdir()
+        (judged,) = judge_files(tmp_path / name, run=lines)
+        assert judged.verdict == "INCOMPLETE"
+
+
+def test_13_a_loss_that_jumps_after_resuming_is_found(tmp_path: Path) -> None:
+    first, second = _resumed(loss=1.08)
+    (judged,) = judge_files(tmp_path, part1=first, part2=second)
+    assert judged.verdict == "INCONSISTENT" and "overlap_disagrees" in codes(judged)
+
+
+def test_13_a_jump_without_overlap_is_found(tmp_path: Path) -> None:
+    whole = write_logs.megatron(60)
+    steps = [at for at, line in enumerate(whole) if is_step(line)]
+    later = [replace(line, _LOSS, f"{9.9:.6E}") if is_step(line) else line for line in whole[steps[50] :]]
+    (judged,) = judge_files(tmp_path, part1=whole[: steps[50]], part2=[*whole[: steps[0]], *later])
+    assert "resume_jump" in codes(judged), judged.reasons
+
+
+def test_14_consumed_samples_go_on(tmp_path: Path) -> None:
+    first, second = _resumed(samples=40)
+    (judged,) = judge_files(tmp_path, part1=first, part2=second)
+    assert judged.verdict == "INCONSISTENT" and "samples_disagree" in codes(judged)
+
+
+def _restarted(lines: list[str], at: int, back_to: int) -> list[str]:
+    steps = [index for index, line in enumerate(lines) if is_step(line)]
+    words = ["Worker group FAILED. 3/3 attempts left; will restart worker group", "restart_count=1"]
+    return [*lines[: steps[at]], *words, *lines[steps[back_to] :]]
+
+
+@pytest.mark.parametrize("name", ["megatron", "nemo", "maxtext", "torchtitan", "dllogger"])
+def test_a_restart_counts_its_last_attempt(tmp_path: Path, name: str) -> None:
+    lines = write_logs.WRITERS[name]()
+    (judged,) = judge_files(tmp_path, run=_restarted(lines, 16, 10))
+    steps = as_record(judged)["steps"]
+    assert (steps["count"], steps["repeated"], steps["missing"]) == (30, 6, 0)
+    assert "restarted" in codes(judged)
+    assert judged.verdict == "VALID", judged.reasons
+    table = judged.run.timeline.table()
+    assert table["first_of_attempt"].tolist().count(1.0) == 1
+
+
+def test_a_restart_from_scratch_is_no_second_run(tmp_path: Path) -> None:
+    (judged,) = judge_files(tmp_path, run=_restarted(write_logs.nemo(), 16, 0))
+    assert judged.verdict == "VALID", judged.reasons
+    assert as_record(judged)["steps"]["repeated"] == 16
+
+
+def test_a_nan_that_was_done_again_is_only_a_note(tmp_path: Path) -> None:
+    broken = FAULTS["nan_loss"].make(write_logs.nemo())
+    clean = write_logs.nemo()
+    steps = [index for index, line in enumerate(clean) if is_step(line)]
+    lines = [*broken[: steps[18]], "restart_count=1", *clean[steps[10] :]]
+    (judged,) = judge_files(tmp_path, run=lines)
+    assert judged.verdict == "VALID" and "redone_not_finite" in codes(judged), judged.reasons
+
+
+def test_15_ranks_in_one_file_are_separated_by_their_prefix(tmp_path: Path) -> None:
+    lines = []
+    for line in write_logs.torchtitan():
+        lines += [line, line.replace("[rank0]", "[rank3]")]
+    (judged,) = judge_files(tmp_path, run=lines)
+    assert judged.verdict == "VALID" and "ranks_separated" in codes(judged), judged.reasons
+    assert as_record(judged)["steps"]["count"] == 30
+
+
+def test_15_a_nan_on_another_rank_is_found(tmp_path: Path) -> None:
+    lines = []
+    broken = FAULTS["nan_loss"].make(write_logs.torchtitan())
+    for line, other in zip(write_logs.torchtitan(), broken, strict=True):
+        lines += [line, other.replace("[rank0]", "[rank3]")]
+    (judged,) = judge_files(tmp_path, run=lines)
+    assert judged.verdict == "DIVERGED", judged.reasons
+
+
+def test_15_one_file_a_rank(tmp_path: Path) -> None:
+    quiet = ["[rank1]: loading"]
+    judged = judge_files(
+        tmp_path, rank_0=write_logs.torchtitan(), rank_1=quiet, rank_2=write_logs.torchtitan(), rank_3=quiet
+    )
+    assert len(judged) == 1
+    assert judged[0].verdict == "VALID", judged[0].reasons
+
+
+def test_15_ranks_that_disagree(tmp_path: Path) -> None:
+    (judged,) = judge_files(
+        tmp_path, rank_0=write_logs.megatron(), rank_1=FAULTS["missing_step"].make(write_logs.megatron())
+    )
+    assert "ranks_disagree" in codes(judged)
+
+
+def test_15_a_later_run_without_steps_does_not_use_the_earlier_ones(tmp_path: Path) -> None:
+    header = [line for line in write_logs.megatron() if not is_step(line)][:-1]
+    judged = judge_files(tmp_path, run=[*write_logs.megatron(), *header, "CUDA out of memory"])
+    assert [item.verdict for item in judged] == ["VALID", "INCOMPLETE"]
+    assert "no_steps" in codes(judged[1])
+
+
+@pytest.mark.parametrize("quantization", ["", "none", "te_fp8_currentscaling"])
+def test_15_a_label_is_held_against_the_configuration(tmp_path: Path, quantization: str) -> None:
+    (judged,) = judge_files(tmp_path, llama3_8b_fp8=write_logs.maxtext(quantization=quantization))
+    said = as_record(judged)["precision"]
+    assert said["declared"] == "fp8"
+    assert said["effective"] == ("fp8_current" if quantization.startswith("te") else "bf16")
+    assert judged.verdict == ("VALID" if quantization.startswith("te") else "INCONSISTENT")
+
+
+def test_15_a_recipe_that_is_off_is_no_precision(tmp_path: Path) -> None:
+    (judged,) = judge_files(tmp_path, run_fp8_delayed=write_logs.megatron(precision="bf16"))
+    assert judged.verdict == "INCONSISTENT" and "precision_mismatch" in codes(judged)
+
+
+def test_17_windows_skip_what_they_say(tmp_path: Path) -> None:
+    """Skip three and divide by what is left: an off-by-one shows in n."""
+    (judged,) = judge_files(tmp_path, run=write_logs.nemo(120))
+    table = judged.run.timeline.table()
+    counts = {window.name: count for window, _, count in by_window(table["step"], table["time_s"])}
+    assert counts["skip 3, mean"] == 117 and counts["all but the first, mean"] == 119
+    assert counts["steps 35-44, mean"] == 10 and counts["steps 80-100, mean"] == 21 and counts["step 90"] == 1
+    assert len(counts) == len(WINDOWS)
+
+
+def test_23_a_learning_rate_off_its_schedule(tmp_path: Path) -> None:
+    lines = [
+        re.sub(r"learning rate: \S+", "learning rate: 9.000000E-04", line) if " iteration       20/" in line else line
+        for line in write_logs.megatron()
+    ]
+    (judged,) = judge_files(tmp_path, run=lines)
+    assert judged.verdict == "INCONSISTENT" and "learning_rate_odd" in codes(judged)
+
+
+def test_29_hardware_is_held_against_the_log(tmp_path: Path) -> None:
+    (judged,) = judge_files(tmp_path, llama31_8b_gb300x8=write_logs.mllog())
+    assert judged.verdict == "INCONSISTENT" and "hardware_mismatch" in codes(judged)
+
+
+def test_above_any_peak(tmp_path: Path) -> None:
+    lines = [
+        re.sub(r"seconds: \S+ TFLOP/s/device: \S+", "seconds: 0.002, TFLOP/s/device: 516600.000,", line)
+        if "step: 9," in line
+        else line
+        for line in write_logs.maxtext()
+    ]
+    (judged,) = judge_files(tmp_path, run=lines)
+    assert judged.verdict == "INCONSISTENT" and "above_peak" in codes(judged)
+
+
+def test_expectations_are_held_against_the_log(tmp_path: Path) -> None:
+    (judged,) = judge_files(tmp_path, Expected(steps=40, gbs=256), run=write_logs.megatron())
+    assert {"end_missing", "batch_disagrees"} <= codes(judged)
+    assert judged.verdict == "INCONSISTENT"
+
+
+def test_a_log_that_does_not_say_its_length_needs_to_be_told(tmp_path: Path) -> None:
+    lines = [line for line in write_logs.maxtext() if "Config param" not in line]
+    (judged,) = judge_files(tmp_path, run=lines)
+    assert judged.verdict == "INCOMPLETE" and "end_unknown" in codes(judged)
+    (judged,) = judge_files(tmp_path, Expected(steps=30), run=lines)
+    assert judged.verdict == "VALID"
+
+
+def test_mlperf_marks(tmp_path: Path) -> None:
+    """Edits that the submission checker accepts."""
+    lines = write_logs.mllog()
+    stop, start = len(lines) - 1, next(i for i, line in enumerate(lines) if '"run_start"' in line)
+
+    def later(line: str, seconds: float) -> str:
+        return re.sub(r'"time_ms": (\d+)', lambda m: f'"time_ms": {int(m[1]) + int(1000 * seconds)}', line)
+
+    evals = [i for i, line in enumerate(lines) if '"eval_accuracy"' in line]
+    edits = {
+        "clock_backwards": [*lines[:stop], later(lines[stop], -2)],
+        "clock_backwards ": [*lines[:start], later(lines[start], 2), *lines[start + 1 :]],
+        "no_steps": [line for line in lines if "train_step_time" not in line],
+        "eval_not_finite": [
+            re.sub(r'"value": [\d.]+', '"value": NaN', line) if i == evals[1] else line for i, line in enumerate(lines)
+        ],
+        "eval_missing": [line for i, line in enumerate(lines) if i != evals[1]],
+    }
+    for code, edited in edits.items():
+        (judged,) = judge_files(tmp_path, run=edited)
+        assert code.strip() in codes(judged), (code, judged.reasons)
+        assert not judged.valid

@@ -1,0 +1,108 @@
+"""Real public logs, where they are at hand: verdicts and facts as the index of the collection states them."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.judge_log import Expected, judge_logs
+from analysis.log_numbers import as_record
+from analysis.logs.read import read_log
+from analysis.logs.source import Source
+from analysis.verdicts import VERDICTS
+
+FIXTURES = Path(__file__).parents[4] / "shared" / "fixtures"
+LOGS = FIXTURES / "public-logs"
+INDEX = LOGS / "INDEX.csv"
+if not INDEX.is_file():
+    pytest.skip("the collection of public logs is not here (../shared/fixtures)", allow_module_level=True)
+
+ROWS = {row["file"]: row for row in csv.DictReader(INDEX.open(encoding="utf-8", newline=""))}
+# Nothing in these two says how many steps there should be; the index knows it from their sources.
+TOLD = {"maxtext_2025_v5p_deepseek2_16b.log": 10, "nemo1_dllogger_gpt3_175b.json.log": 50}
+
+
+def records(name: str) -> list[dict[str, Any]]:
+    runs = read_log(Source(LOGS / name))
+    return [as_record(item) for item in judge_logs(runs, Expected(steps=TOLD.get(name)))]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_verdict_is_the_expected_one(name: str) -> None:
+    found = records(name)
+    worst = min((record["verdict"] for record in found), key=VERDICTS.index)
+    reasons = [(record["verdict"], record["reasons"]) for record in found]
+    assert worst == ROWS[name]["expected_verdict"].split(":")[0], reasons
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_without_being_told_they_are_not_complete(name: str) -> None:
+    (judged,) = judge_logs(read_log(Source(LOGS / name)))
+    assert [reason.code for reason in judged.reasons if reason.code == "end_unknown"]
+
+
+def _number(pattern: str, facts: str) -> float | None:
+    match = re.search(pattern, facts)
+    return float(match[1]) if match else None
+
+
+# A fact of the index, and the number of ours that it states; `last` run where a file holds several.
+FACTS = {
+    r"iteration lines=(\d+)": lambda all_: sum(r["steps"]["count"] + r["steps"]["repeated"] for r in all_),
+    r"(?<!MLLOG )(?:step lines|train records|train_step_time records)=(\d+)": lambda all_: all_[-1]["steps"]["count"],
+    r"complete step lines=(\d+)": lambda all_: all_[-1]["steps"]["count"],
+    r"repeated steps=(\d+)": lambda all_: all_[-1]["steps"]["repeated"],
+    r"with last attempt wins = ([\d.]+) s": lambda all_: all_[-1]["step_time_s"]["median"],
+    r"(?:first 10|global_step>10|step>10) = ([\d.]+) s": lambda all_: all_[-1]["step_time_s"]["median"],
+    r"median seconds over step>10 = ([\d.]+)": lambda all_: all_[-1]["step_time_s"]["median"],
+    r"median elapsed over iteration>10 = ([\d.]+) ms": lambda all_: 1000 * all_[-1]["step_time_s"]["median"],
+    r"per step over step>10 = ([\d.]+) s": lambda all_: all_[-1]["step_time_s"]["median"],
+    r"median tps/wps over step>10 = ([\d.]+)": lambda all_: all_[-1]["tokens_per_s_per_gpu"],
+    r"(?:reduced_train_loss|lm loss|[ ;]loss) first=([-\d.E+]+)": lambda all_: all_[0]["loss"]["first"],
+    r"(?:reduced_train_loss|lm loss|[ ;]loss) first=\S+ last=([-\d.E+]+)": lambda all_: all_[-1]["loss"]["last"],
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_facts_are_the_expected_ones(name: str) -> None:
+    if name == "nemo_resiliency_crash_restart.log":
+        facts = re.sub(r"global_step>10 = [\d.]+ s", "", ROWS[name]["expected_facts"])  # there, of both attempts
+    else:
+        facts = ROWS[name]["expected_facts"]
+    if name == "bridge_gb200_dsv3_16l_mxfp8_mnnvl2.log":
+        facts = facts.replace("median over lines 11..20", "step>10")
+    if name == "megatron_falcon40b_nan_cut.log":
+        facts = facts.replace("iteration lines=3", "")  # the third is cut, and not read
+    found = records(name)
+    for pattern, ours in FACTS.items():
+        wanted = _number(pattern, facts)
+        if wanted is not None:
+            # the index rounds, medians of two values too
+            assert ours(found) == pytest.approx(wanted, rel=2e-5, abs=6e-4), pattern
+
+
+def test_one_measurement_submitted_twice_counts_once() -> None:
+    names = ("mlperf_v50_dell_h200x8_lora_original.txt", "mlperf_v51_dell_h200x8_lora_resubmitted.txt")
+    judged = judge_logs([run for name in names for run in read_log(Source(LOGS / name))])
+    assert [item.verdict for item in judged] == ["VALID", "INCONSISTENT"]
+
+
+def test_no_other_two_files_are_taken_for_one_measurement() -> None:
+    runs = [run for name in sorted(ROWS) for run in read_log(Source(LOGS / name))]
+    twins = [item.run.path for item in judge_logs(runs) if "duplicate_values" in {r.code for r in item.reasons}]
+    assert [Path(path).name for path in twins] == ["mlperf_v51_dell_h200x8_lora_resubmitted.txt"]
+
+
+@pytest.mark.parametrize("name", ["bf16", "current", "delayed"])
+def test_nemo_on_an_h200(name: str) -> None:
+    (judged,) = judge_logs(read_log(Source(FIXTURES / "h200-nemo" / f"{name}.log")))
+    assert judged.verdict == "VALID", judged.reasons
+    record = as_record(judged)
+    assert record["steps"]["count"] == 14
+    # BF16 is printed in all three: it proves nothing; parameters gathered in FP8 do
+    assert record["precision"]["effective"] == (None if name == "bf16" else "fp8")
+    assert record["hardware"]["effective"] == "H200"
