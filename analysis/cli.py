@@ -13,8 +13,9 @@ from rich.text import Text
 
 from analysis.chain import RAW, choose_row, pointer_faults, read_exhibit, sources
 from analysis.cli_compare import compare_runs, windows
+from analysis.expected import Expected
 from analysis.judge import judge
-from analysis.judge_log import Expected, judge_logs
+from analysis.judge_log import judge_logs
 from analysis.lint import lint
 from analysis.log_numbers import as_record
 from analysis.logs import read_run

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from analysis.expected import Expected
 from analysis.labels import contradicts, declared, effective_gpu, effective_precision
 from analysis.log_steps import ended_and_steps, ranks_and_restarts
 from analysis.logs.log_run import LogRun, same_series
@@ -23,18 +24,6 @@ ROSE_BY, ROSE_SHARE = 1.0, 0.3
 FROZEN_STEPS = 10
 # Formats that print a loss in three or four digits, where equal values prove nothing.
 _COARSE = ("nemo", "maxtext")
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What the user says of a log; None: unknown. `gpus`: all GPUs of the job."""
-
-    steps: int | None = None
-    gbs: int | None = None
-    seq: int | None = None
-    gpus: int | None = None
-    precision: str | None = None
-    hardware: str | None = None
 
 
 @dataclass(frozen=True)
@@ -100,7 +89,7 @@ def _values(run: LogRun, expected: Expected) -> Iterator[Reason]:
     yield from _marked("time_not_positive", timeline.time_bad, "the step time is zero, negative or not finite")
     if timeline.redone_bad:
         yield Reason("redone_not_finite", f"{timeline.redone_bad} bad steps were done again after a restart")
-    bad_evals = [line for value, _, line in run.evals if not math.isfinite(value)]
+    bad_evals = [line for value, _, _, line in run.evals if not math.isfinite(value)]
     if bad_evals:
         yield Reason("eval_not_finite", f"{len(bad_evals)} evaluations are NaN or infinite", tuple(bad_evals[:10]))
 
@@ -235,7 +224,7 @@ def _marks(run: LogRun, expected: Expected) -> Iterator[Reason]:
     if not starts:
         return
     marks = sorted(
-        [(line, time) for _, time, line in run.marks[starts[0] :]] + [(line, time) for _, time, line in run.evals]
+        [(line, time) for _, time, line in run.marks[starts[0] :]] + [(line, time) for _, time, _, line in run.evals]
     )
     table = run.timeline.table()
     rows = list(zip(table["line"].tolist(), table["unix_s"].tolist(), strict=True))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from analysis.expected import Expected
 from analysis.logs.log_run import LogRun
 from analysis.logs.run import Reason
 from analysis.logs.timeline import Timeline
-
-if TYPE_CHECKING:
-    from analysis.judge_log import Expected
 
 # Losses of the same step in two attempts may differ by this share: reductions are not deterministic.
 OVERLAP_TOLERANCE = 0.01
@@ -22,7 +19,7 @@ RESUME_JUMP = 0.05
 def interval(run: LogRun) -> float:
     """How many steps lie between two printed ones, where that is a logging interval and not a hole.
 
-    Frameworks that log every k-th step print the multiples of k (and the first step): other distances are missing lines.
+    Frameworks that log every k-th step print the multiples of k (and the first step): other distances are holes.
     MLPerf's labels are as they are.
     """
     timeline = run.timeline

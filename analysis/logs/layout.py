@@ -264,7 +264,7 @@ class Scanner:
                 break
             index = np.where(index == -2, -2, family.find(hashes, words))  # learning renumbers shapes
         for at in np.flatnonzero(index == -1):  # no room to learn their shapes
-            self._one(group.line(at), int(group.lines[at]), found)
+            self._one(group.line(int(at)), int(group.lines[at]), found)
         known = index >= 0
         if known.any():
             known[known] = ~family.noise[index[known]]
@@ -279,7 +279,7 @@ class Scanner:
             key = int(hashes[at])
             if key in learned:
                 continue
-            line = group.line(at)
+            line = group.line(int(at))
             parsed = self._parse(line) if key in self._seen_once else None
             if key not in self._seen_once or (
                 parsed is not None and (not parsed.spots or not _Shape.fits(line, parsed.spots))

@@ -31,7 +31,7 @@ class LogRun:
     facts: dict[str, dict[str, int]] = field(default_factory=dict)
     marks: list[tuple[str, float, int]] = field(default_factory=list)
     samples_marked: float = 0.0
-    evals: list[tuple[float, float, int]] = field(default_factory=list)  # value, unix_s, line
+    evals: list[tuple[float, float, float, int]] = field(default_factory=list)  # value, unix_s, samples, line
     ended: tuple[int, ...] = ()
     stopped: list[tuple[str, int]] = field(default_factory=list)
     failed: list[tuple[str, int]] = field(default_factory=list)

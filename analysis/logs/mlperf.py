@@ -96,7 +96,8 @@ def events(line: bytes) -> Iterator[Event]:
     if key in _FACT_OF and isinstance(value, int | float | str):
         yield Event("fact", str(value), _FACT_OF[key])
     elif key == "eval_accuracy":
-        yield Event("eval", (float(value) if isinstance(value, int | float) else float("nan"), time_ms / 1e3))
+        loss = float(value) if isinstance(value, int | float) else float("nan")
+        yield Event("eval", (loss, time_ms / 1e3, _samples(metadata)))
     elif key in ("run_start", "run_stop", "block_start", "block_stop", "eval_start", "eval_stop"):
         yield Event("fact", (time_ms / 1e3, _samples(metadata)), f"mark {key}")
         if key == "run_stop":

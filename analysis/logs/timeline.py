@@ -333,8 +333,8 @@ class Timeline:
 
 
 def _work(rate: Floats, time_s: Floats, running: bool) -> Floats:
-    """Work of a step: rate times time. A running rate lags: a row whose rate fits a neighbour's time, while its own time
-    fits a neighbour's rate, counts as agreeing."""
+    """Work of a step: rate times time. A running rate lags: a row whose rate fits a neighbour's time, while its own
+    time fits a neighbour's rate, counts as agreeing."""
     product = rate * time_s
     if not running or product.size < 2 or not np.isfinite(product).any():
         return product

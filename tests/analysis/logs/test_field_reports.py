@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from analysis.compare_logs import log_differences
+from analysis.expected import Expected
 from analysis.inputs import gather
-from analysis.judge_log import Expected, JudgedLog, judge_logs
+from analysis.judge_log import JudgedLog, judge_logs
 from analysis.log_numbers import as_record
 from analysis.windows import WINDOWS, by_window
 from tests import write_logs

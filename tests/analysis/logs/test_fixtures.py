@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from analysis.judge_log import Expected, judge_logs
+from analysis.expected import Expected
+from analysis.judge_log import judge_logs
 from analysis.log_numbers import as_record
 from analysis.logs.read import read_log
 from analysis.logs.source import Source
