@@ -28,3 +28,24 @@ rule publish:
         "versioning sealed runs of {params.runs} under results/raw"
     shell:
         "python -m results.publish --runs {params.runs:q} --max-mib {params.max_mib} > {output:q} 2> {log:q}"
+
+
+# Not part of any target: fetches other people's logs. The committed numbers do not need it.
+rule mlperf_logs:
+    input:
+        "results/published/mlperf_sources.yaml",
+        "results/published/mlperf_runs.csv",
+        "results/published/mlperf_evals.csv",
+    output:
+        "build/mlperf.checked",
+    log:
+        "build/logs/mlperf_logs.log",
+    benchmark:
+        "build/benchmarks/mlperf_logs.jsonl"
+    localrule: True
+    params:
+        logs="build/mlperf",
+    message:
+        "fetching the MLPerf logs and holding the committed numbers to them"
+    shell:
+        "python -m analysis.mlperf --logs {params.logs:q} --fetch --check > {output:q} 2> {log:q}"

@@ -146,7 +146,7 @@ def diverging(lines: list[str]) -> list[str]:
     return broken
 
 
-def negative_time(lines: list[str]) -> list[str]:
+def zero_time(lines: list[str]) -> list[str]:
     """A step time of zero."""
     at = _at(lines, 0.5)
     return [*lines[:at], replace(lines[at], _TIME, "0.0"), *lines[at + 1 :]]
@@ -198,7 +198,7 @@ FAULTS: dict[str, Fault] = {
         swapped_steps, "INCOMPLETE", ("steps_missing",), ("megatron", "nemo", "maxtext", "dllogger")
     ),
     "diverging": Fault(diverging, "DIVERGED", ("loss_rose",)),
-    "negative_time": Fault(negative_time, "INCONSISTENT", ("time_not_positive",), _TIMED),
+    "zero_time": Fault(zero_time, "INCONSISTENT", ("time_not_positive",), _TIMED),
     "no_steps": Fault(
         no_steps, "INCOMPLETE", ("end_missing", "steps_missing"), ("megatron", "nemo", "maxtext", "torchtitan")
     ),

@@ -4,6 +4,14 @@ An exhibit is made from raw results and published facts, or (`claims`) from the 
 is the order in which they are built.
 """
 
-FROM_RAW = ("layer_speedup", "gemm_throughput", "capability", "published_lint", "excluded_runs")
+FROM_RAW = (
+    "layer_speedup",
+    "gemm_throughput",
+    "capability",
+    "published_lint",
+    "log_faults",
+    "mlperf_precision",
+    "excluded_runs",
+)
 FROM_TABLES = ("claims",)
 EXHIBITS = FROM_RAW + FROM_TABLES

@@ -181,9 +181,18 @@ class _Family:
 
     def read(self, raw: Bytes, starts: Ints, index: Ints) -> Floats:
         """Values (n x columns of the family) of lines whose shapes are known. The last byte of `raw` is a '0'."""
-        which: Any = index[:1] if (index == index[0]).all() else index  # usually all are of one shape
-        digits = raw.take(self.places[which] + starts[:, None], mode="clip")
-        digits -= np.uint8(48)
+        which: Any = index
+        if (index == index[0]).all():  # usually: then columns of bytes are the same for all
+            which, places = index[:1], self.places[index[0]]
+            width = self.templates.shape[1] * 8
+            windows: Bytes = np.ndarray((raw.size - width, width), np.uint8, raw, strides=(1, 1))
+            absent = places == _ZERO
+            digits = np.take(windows[starts], np.where(absent, 0, places), axis=1)
+            digits -= np.uint8(48)
+            digits[:, absent] = 0
+        else:
+            digits = raw.take(self.places[which] + starts[:, None], mode="clip")
+            digits -= np.uint8(48)
         # two digits, then four: up to here in single bytes and words, which is cheap
         twos = digits[:, ::2] * np.uint8(10) + digits[:, 1::2]
         fours = twos[:, ::2] * np.uint16(100) + twos[:, 1::2]

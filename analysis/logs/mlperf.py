@@ -39,7 +39,9 @@ def parse(line: bytes) -> Parsed | None:
         if b"fp" in line and FLAG.search(line):
             return EVENT
         return EVENT if TROUBLE.search(line) or b":::SYSJSON" in line else None
-    if b'"tracked_stats"' in line and b'"throughput"' not in line and b"validation" not in line:
+    if b'"validation_step_time"' in line:
+        return None
+    if b'"tracked_stats"' in line and b'"throughput"' not in line:
         record = json_object(line, start + len(_MARK))
         value = record.get("value") if record else None
         if isinstance(value, dict) and value.keys() & {"reduced_train_loss", "train_loss"}:

@@ -112,12 +112,13 @@ class LogReader:
         at = 0
         for index in events:
             line = first_line + index
-            until = int(np.searchsorted(rows.line, line))
-            if until > at:
-                self._steps(_part(rows, slice(at, until)))
-                at = until
             said = text[bounds[index] : bounds[index + 1] - 1]
             for event in self.format.events(said):
+                if not _independent(event):
+                    until = int(np.searchsorted(rows.line, line))
+                    if until > at:
+                        self._steps(_part(rows, slice(at, until)))
+                        at = until
                 self._event(event, line, said)
         if at < rows.line.size:
             self._steps(_part(rows, slice(at, None)))
@@ -290,6 +291,13 @@ class LogReader:
         if self._pending is not None:
             self.run.torn.append(self._pending[1])
             self._pending = None
+
+
+def _independent(event: Event) -> bool:
+    """Whether an event means the same before and after the steps around it: they need not be taken in first."""
+    return event.kind in ("eval", "failed") or (
+        event.kind == "fact" and event.key in ("mark eval_start", "mark eval_stop", "mark tracked_stats")
+    )
 
 
 def _part(rows: Rows, which: Any) -> Rows:
