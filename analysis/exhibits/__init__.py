@@ -11,6 +11,7 @@ FROM_RAW = (
     "published_lint",
     "log_faults",
     "mlperf_precision",
+    "recipe_pairs",
     "excluded_runs",
 )
 FROM_TABLES = ("claims",)

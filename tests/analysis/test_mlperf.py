@@ -15,7 +15,7 @@ from analysis.mlperf import RUN_COLUMNS, SOURCES, Logs
 from recipes.catalog.reading import read_yaml
 from tests.write_logs import mllog, text
 
-RUNS = list(csv.DictReader(Path("results/published/mlperf_runs.csv").open(encoding="utf-8", newline="")))
+RUNS = list(csv.DictReader(Path("results/published/mlperf_runs.csv").read_text(encoding="utf-8").splitlines()))
 
 
 @pytest.fixture
