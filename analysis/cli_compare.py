@@ -29,13 +29,17 @@ def compare_runs(
     base: Annotated[Path, typer.Argument(help="the baseline: a log, a run folder, or a folder of either")],
     other: Annotated[Path, typer.Argument(help="what to compare with it")],
     known: Annotated[str, typer.Option("--format", help="format of the logs, where it cannot be told")] = "auto",
+    min_speedup: Annotated[
+        float | None, typer.Option(min=0, help="fail when the speedup is below this: 0.95 lets OTHER be 5 % slower")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """Speedup of OTHER over BASE with its 95 % interval, whether they are like for like, and what differs.
 
     Only VALID runs count. Run folders of the same session and repeat are paired; where there are none, all are taken,
     and the session is among what differs. Logs also give the loss-matched speedup: the ratio of the times at which each
-    first reaches the baseline's last smoothed loss. Exit code 0: like for like; 1: not; 2: nothing to compare.
+    first reaches the baseline's last smoothed loss. Exit code 0: like for like; 1: not, or slower than --min-speedup
+    allows; 2: nothing to compare.
     """
     left, right = _side(base, known), _side(other, known)
     if bool(left[0]) != bool(right[0]):
@@ -59,7 +63,10 @@ def compare_runs(
         typer.echo("like for like" if found.like_for_like else "not like for like:")
         for difference in found.differences:
             typer.echo(printable(f"  {difference.field}: {difference.base} against {difference.other}"))
-    raise typer.Exit(0 if found.like_for_like else EXIT_FAILED)
+    fast = min_speedup is None or speedup.value >= min_speedup
+    if not fast:
+        typer.echo(f"slower than allowed: {speedup.value:.3f}x, at least {min_speedup:g}x is wanted", err=True)
+    raise typer.Exit(0 if found.like_for_like and fast else EXIT_FAILED)
 
 
 def _folders(

@@ -39,6 +39,7 @@ SCHEMA: dict[str, type[pl.DataType]] = {
     "evidence": pl.String,
     "source": pl.String,
 }
+CURVE_BATCH = 16  # losses are set side by side at one batch size: most entries have this one
 _NUMBERS = ("step_time_s", "step_time_low_s", "step_time_high_s", "tokens_per_s_per_gpu", "run_s", "last_eval_loss")
 _COUNTS = ("gpus", "global_batch_samples", "n", "samples")
 
@@ -136,7 +137,11 @@ def _chart(runs: list[dict[str, Any]], evals: list[dict[str, str]]) -> alt.HConc
         .properties(width=210, title=title)
         for benchmark, title in (("llama31_8b", "Llama 3.1 8B"), ("llama31_405b", "Llama 3.1 405B"))
     ]
-    precision_of = {run["id"]: run["precision"] for run in runs if run["benchmark"] == "llama31_8b"}
+    precision_of = {
+        run["id"]: run["precision"]
+        for run in runs
+        if run["benchmark"] == "llama31_8b" and run["global_batch_samples"] == CURVE_BATCH
+    }
     curve = [
         {
             "run": row["id"],
@@ -152,11 +157,11 @@ def _chart(runs: list[dict[str, Any]], evals: list[dict[str, str]]) -> alt.HConc
         .mark_line(point=alt.OverlayMarkDef(size=18), strokeWidth=1.4, clip=True)
         .encode(
             x=alt.X("samples:Q", title="samples of 8192 tokens"),
-            y=alt.Y("loss:Q", title="evaluation loss (target 3.3)", scale=alt.Scale(domain=[3.2, 4.4])),
+            y=alt.Y("loss:Q", title="evaluation loss (target 3.3)", scale=alt.Scale(domain=[3.25, 3.85])),
             color=colour,
             detail="run:N",
             tooltip=["run:N", "precision:N", "samples:Q", "loss:Q"],
         )
-        .properties(width=330, height=290, title="Llama 3.1 8B: loss against samples")
+        .properties(width=330, height=290, title=f"Llama 3.1 8B, batch {CURVE_BATCH}: loss against samples")
     )
     return alt.hconcat(alt.vconcat(*speed), losses)
