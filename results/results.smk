@@ -37,7 +37,7 @@ rule mlperf_logs:
         "results/published/mlperf_runs.csv",
         "results/published/mlperf_evals.csv",
     output:
-        "build/mlperf.checked",
+        "build/checked/mlperf.txt",
     log:
         "build/logs/mlperf_logs.log",
     benchmark:
