@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import io
 import json
 import os
 import re
@@ -15,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis.logs.formats import FORMATS
-from fewbits import app
+from fewbits import app, main
 from tests.break_logs import FAULTS
 from tests.write_logs import WRITERS, is_step, maxtext, megatron, nemo, text
 
@@ -65,8 +67,20 @@ def test_standard_input_and_options(tmp_path: Path) -> None:
 
 
 def run_main(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "fewbits.py", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    """As the command would run, in this process (a new one takes a second to start)."""
+    words, out, err = ["fewbits", *map(str, arguments)], io.StringIO(), io.StringIO()
+    code: Any = 0
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        patch.setattr(sys, "argv", words)
+        try:
+            main()
+        except SystemExit as stopped:
+            code = stopped.code
+    return subprocess.CompletedProcess(words, code or 0, out.getvalue(), err.getvalue())
 
 
 def test_errors_are_one_line_and_debug_shows_more(tmp_path: Path) -> None:
@@ -77,7 +91,8 @@ def test_errors_are_one_line_and_debug_shows_more(tmp_path: Path) -> None:
     assert "no line of a known format; line 1 is 'hello'" in done.stderr
     done = run_main("verify", tmp_path / "absent.log")
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "no such file or folder" in done.stderr
-    assert "Traceback" in run_main("--debug", "verify", tmp_path / "absent.log").stderr
+    command = [sys.executable, "fewbits.py", "--debug", "verify", str(tmp_path / "absent.log")]
+    assert "Traceback" in subprocess.run(command, capture_output=True, text=True, timeout=60).stderr
 
 
 def test_an_unknown_format_lists_the_known_ones(tmp_path: Path) -> None:
