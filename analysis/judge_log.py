@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
@@ -223,18 +222,47 @@ def _marks(run: LogRun, expected: Expected) -> Iterator[Reason]:
     starts = [at for at, (name, _, _) in enumerate(run.marks) if name == "run_start"]
     if not starts:
         return
-    marks = sorted(
-        [(line, time) for _, time, line in run.marks[starts[0] :]] + [(line, time) for _, time, _, line in run.evals]
-    )
     table = run.timeline.table()
-    rows = list(zip(table["line"].tolist(), table["unix_s"].tolist(), strict=True))
-    ordered = sorted(marks + [(int(line), time) for line, time in rows if math.isfinite(time)])
-    back = [line for (_, before), (line, after) in pairwise(ordered) if after < before - 1e-3]
-    if back:
-        yield Reason("clock_backwards", "the time goes back after run_start", tuple(back[:10]))
+    marked = [(line, time) for _, time, line in run.marks[starts[0] :]]
+    marked += [(line, time) for _, time, _, line in run.evals]
+    line = np.concatenate([table["line"], [float(line) for line, _ in marked]])
+    time = np.concatenate([table["unix_s"], [time for _, time in marked]])
+    order = np.argsort(line[np.isfinite(time)], kind="stable")
+    line, time = line[np.isfinite(time)][order], time[np.isfinite(time)][order]
+    back = line[1:][np.diff(time) < -1e-3]
+    if back.size:
+        lines = tuple(int(at) for at in back[:10])
+        yield Reason("clock_backwards", "the time goes back after run_start", lines)
     evaluations = sum(1 for mark, _, _ in run.marks if mark == "eval_stop")
     if run.ended and evaluations and evaluations != len(run.evals):
         yield Reason("eval_missing", f"{evaluations} evaluations ended, {len(run.evals)} have a result")
+
+
+def _schedule(run: LogRun, expected: Expected) -> Iterator[Reason]:
+    """Learning rates against the closed form of the printed schedule: linear warm-up, then cosine, linear or constant.
+
+    As OptimizerParamScheduler.get_lr of Megatron-LM (megatron/core/optimizer_param_scheduler.py) has it after s steps.
+    """
+    peak, warmup = run.number("peak_learning_rate"), run.number("learning_rate_warmup_steps")
+    style, total = run.fact("learning_rate_style"), run.number("total_steps")
+    least, decay = run.number("least_learning_rate") or 0.0, run.number("learning_rate_decay_steps") or total
+    table = run.timeline.table()
+    if not peak or warmup is None or not decay or decay <= warmup or run.timeline.skipped:
+        return
+    step, rate = table["step"], table["learning_rate"]
+    share = np.clip((step - warmup) / (decay - warmup), 0, 1)
+    shapes = {"cosine": 0.5 * (1 + np.cos(np.pi * share)), "linear": 1 - share, "constant": np.ones_like(share)}
+    if style not in shapes:
+        return
+    wanted = least + (peak - least) * shapes[style] if style != "constant" else peak * shapes[style]
+    wanted = np.where(step < warmup, peak * step / max(warmup, 1), wanted)
+    # printed with four digits in old versions
+    odd = np.isfinite(rate) & (np.abs(rate - wanted) > 0.01 * np.maximum(wanted, 1e-3 * peak))
+    if odd.any():
+        first = int(np.argmax(odd))
+        detail = f"{rate[first]:.4g} at step {step[first]:g}, the printed {style} schedule gives {wanted[first]:.4g}"
+        lines = tuple(int(line) for line in table["line"][odd][:10])
+        yield Reason("learning_rate_odd", f"the learning rate is {detail}", lines)
 
 
 _CHECKS: tuple[Callable[[LogRun, Expected], Iterator[Reason]], ...] = (
@@ -244,6 +272,7 @@ _CHECKS: tuple[Callable[[LogRun, Expected], Iterator[Reason]], ...] = (
     _course,
     _needed,
     _agreement,
+    _schedule,
     _clock,
     _marks,
     _labels,

@@ -29,6 +29,10 @@ def megatron(steps: int = 30, seed: int = 1, batch: int = 80, precision: str = "
         "seq_length": 2048,
         "train_iters": steps,
         "world_size": 8,
+        "lr": "0.0003",
+        "min_lr": "0.00015",
+        "lr_decay_style": "linear",
+        "lr_warmup_iters": 0,
         "seed": 1234,
     }
     lines = ["------------------------ arguments ------------------------"]

@@ -21,7 +21,7 @@ RECENT, OLD = 1 << 17, 1 << 16
 _STRETCH = 64
 _EARLY = 64
 MARKED = ("same_step", "loss_bad", "loss_absent", "grad_bad", "nan_counted", "time_bad", "learning_rate_odd")
-KEPT = ("step", "time_s", "loss", "tokens_per_s", "unix_s", "line", "first_of_attempt")
+KEPT = ("step", "time_s", "loss", "tokens_per_s", "unix_s", "line", "first_of_attempt", "learning_rate")
 
 
 @dataclass
@@ -60,6 +60,7 @@ class Timeline:
     learning_rate_odd: Marked = field(default_factory=Marked)
     clock: Clock = field(default_factory=Clock)
     frozen: Frozen = field(default_factory=Frozen)
+    skipped: bool = False  # whether some optimizer step was skipped (loss scaling)
     first_loss: float = float("nan")
     least_loss: float = float("inf")
     largest_tflops: float = 0.0
@@ -139,6 +140,7 @@ class Timeline:
         self.least_loss = min(self.least_loss, later.least_loss)
         self.largest_tflops = max(self.largest_tflops, later.largest_tflops)
         self.last_row = later.last_row
+        self.skipped = self.skipped or later.skipped
         self.batch_sizes |= later.batch_sizes
         self.totals |= later.totals
         if later.frozen.longest > self.frozen.longest:
@@ -179,9 +181,8 @@ class Timeline:
             real = np.diff(consumed, prepend=self.last_row.get("consumed_samples", np.nan)) / batch
         self.clock.see(unix, values[Column.STEP_TIME_S], np.nan_to_num(real, nan=1.0), step, line)
         self._watch_loss(rows, step, line, apart)
-        kept = np.stack(
-            [step, values[Column.STEP_TIME_S], values[Column.LOSS], values[Column.TOKENS_PER_S], unix, line, first]
-        )
+        columns = (Column.STEP_TIME_S, Column.LOSS, Column.TOKENS_PER_S)
+        kept = np.stack([step, *(values[name] for name in columns), unix, line, first, values[Column.LEARNING_RATE]])
         self._compare(kept)
         self._recent.append(kept)
         self.rows += step.size
@@ -239,6 +240,7 @@ class Timeline:
             self.loss_seen += seen.size
             self.loss_not_zero += int(np.count_nonzero(seen))
             self.least_loss = min(self.least_loss, float(seen.min()))
+        self.skipped = self.skipped or bool(np.any(skipped > 0))
         self.frozen.see(loss, line)
         names = {"loss": Column.LOSS, "grad_norm": Column.GRAD_NORM, "consumed_samples": Column.CONSUMED_SAMPLES}
         for name, column in names.items():

@@ -250,6 +250,19 @@ def test_23_a_learning_rate_off_its_schedule(tmp_path: Path) -> None:
     assert judged.verdict == "INCONSISTENT" and "learning_rate_odd" in codes(judged)
 
 
+@pytest.mark.parametrize("shift", [1, 5])
+def test_23_a_schedule_off_by_some_steps(tmp_path: Path, shift: int) -> None:
+    """Warm-up counted from the wrong step: smooth, and still not the schedule that the log prints."""
+    lines = [
+        re.sub(r"learning rate: \S+", lambda _: f"learning rate: {3e-4 * (1 - (step + shift) / 60):.6E}", line)
+        if (match := re.search(r" iteration +(\d+)/", line)) and (step := int(match[1]))
+        else line
+        for line in write_logs.megatron()
+    ]
+    (judged,) = judge_files(tmp_path, run=lines)
+    assert judged.verdict == "INCONSISTENT" and "learning_rate_odd" in codes(judged)
+
+
 def test_29_hardware_is_held_against_the_log(tmp_path: Path) -> None:
     (judged,) = judge_files(tmp_path, llama31_8b_gb300x8=write_logs.mllog())
     assert judged.verdict == "INCONSISTENT" and "hardware_mismatch" in codes(judged)
