@@ -76,6 +76,10 @@ def verify(
             print_verdict(console, item.verdict, str(item.run.path), "", item.reasons)
         for log in logs:
             print_verdict(console, log.verdict, shown_name(log.run), summary(log), log.reasons)
+    if found.skipped and not as_json:
+        typer.echo(
+            f"{len(found.skipped)} files are no log of a known format, e.g. {printable(found.skipped[0])}", err=True
+        )
     for line in found.unusable:
         typer.echo(printable(f"fewbits: {line}"), err=True)
     if found.unusable:

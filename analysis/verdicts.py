@@ -84,6 +84,7 @@ VERDICT_OF: dict[str, Verdict] = {
     "samples_disagree": "INCONSISTENT",
     "clock_backwards": "INCONSISTENT",
     "clock_disagrees": "INCONSISTENT",
+    "time_between_steps": "VALID",
     "learning_rate_odd": "INCONSISTENT",
     "eval_missing": "INCONSISTENT",
     "hardware_mismatch": "INCONSISTENT",

@@ -279,6 +279,26 @@ def test_above_any_peak(tmp_path: Path) -> None:
     assert judged.verdict == "INCONSISTENT" and "above_peak" in codes(judged)
 
 
+@pytest.mark.parametrize(("name", "code"), [("h100_bf16", 1), ("h100_fp8", 0), ("b200_bf16", 0)])
+def test_the_peak_is_that_of_gpu_and_precision(tmp_path: Path, name: str, code: int) -> None:
+    """1200 TFLOP/s: above an H100's BF16 peak, not above its FP8 peak, nor above a B200's in BF16."""
+    lines = [line for line in write_logs.nemo() if " fp8" not in line]
+    lines = [re.sub(r"TFLOPS_per_GPU: (\S+)", "TFLOPS_per_GPU: 1.2e+03", line) for line in lines]
+    lines = [re.sub(r"in s: \S+", "in s: 6.0", line) for line in lines]
+    (judged,) = judge_files(tmp_path, **{name: lines})
+    assert ("above_peak" in codes(judged)) == bool(code), judged.reasons
+
+
+def test_time_between_steps_is_only_a_note(tmp_path: Path) -> None:
+    """Data loading outside the timed step: a fifth more wall time than step time, which NeMo 1's timer does not see."""
+    lines = [
+        re.sub(r'("train_step_timing in s": )([\d.]+)', lambda m: f"{m[1]}{float(m[2]) / 1.2}", line)
+        for line in write_logs.dllogger()
+    ]
+    (judged,) = judge_files(tmp_path, run=lines)
+    assert judged.verdict == "VALID" and "time_between_steps" in codes(judged), judged.reasons
+
+
 def test_expectations_are_held_against_the_log(tmp_path: Path) -> None:
     (judged,) = judge_files(tmp_path, Expected(steps=40, gbs=256), run=write_logs.megatron())
     assert {"end_missing", "batch_disagrees"} <= codes(judged)
