@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from recipes.runs import MANIFEST, find_runs, sha256_of
 from results.pointers import pointed, pointer_of
 
 RAW = Path("results/raw")
+_RUN = re.compile(r"[\w.-]+/[\w.-]+/[\w.-]+")  # stack, experiment, run id
 EXHIBITS = Path("results/exhibits")
 PUBLISHED = Path("results/published/published.csv")
 STORES = (Path("results/reference/files/md5"), Path(".dvc/cache/files/md5"))
@@ -74,7 +76,19 @@ def sources(row: dict[str, Any], raw: Path = RAW, published: Path = PUBLISHED) -
         how = "read verbatim" if fact.verbatim == "yes" else "derived"
         head = f"published: {fact.id} {fact.value:g} {fact.unit}, {how}"
         return [Link(head, (fact.source_url_or_repo_path, fact.notes))]
+    if Path(said).is_file() or not all(_RUN.fullmatch(name) for name in said.split()):
+        return [_outside_link(said, row)]
     return [_run_link(raw / name) for name in said.split()]
+
+
+def _outside_link(said: str, row: dict[str, Any]) -> Link:
+    """A source that is no run: a file of this repository, or another repository's file."""
+    lines = [str(row[name]) for name in ("evidence", "detail") if row.get(name)]
+    if Path(said).is_file():
+        lines.append(f"sha256 {sha256_of(Path(said))}")
+    elif row.get("sha256"):
+        lines.append(f"sha256 {row['sha256']}; `snakemake mlperf_logs` fetches the log and derives the number again")
+    return Link(f"{row.get('label') or 'no number'}: {said}", tuple(lines))
 
 
 def _run_link(folder: Path) -> Link:

@@ -45,7 +45,7 @@ def verify(
     gpus: Annotated[int | None, typer.Option(min=1, help="GPUs of the whole job")] = None,
     precision: Annotated[str | None, typer.Option(help="what the run is said to be; else read from its path")] = None,
     hardware: Annotated[
-        str | None, typer.Option(help="GPU it is said to ran on, e.g. GB200; else from its path")
+        str | None, typer.Option(help="GPU it is said to run on, e.g. GB200; else from its path")
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="every published run, and every file against its DVC pointer")

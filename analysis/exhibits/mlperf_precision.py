@@ -37,6 +37,7 @@ SCHEMA: dict[str, type[pl.DataType]] = {
     "verdict": pl.String,
     "reason": pl.String,
     "evidence": pl.String,
+    "sha256": pl.String,
     "source": pl.String,
 }
 CURVE_BATCH = 16  # losses are set side by side at one batch size: most entries have this one

@@ -124,3 +124,17 @@ def test_commands_on_the_published_results() -> None:
     assert explained.exit_code == 0, explained.output
     assert explained.output.count("VALID") >= 6
     assert len(explained.output.splitlines()) <= 40
+
+
+def test_a_number_from_someone_elses_log_names_repository_commit_and_hash() -> None:
+    frame = read_exhibit("mlperf_precision").with_row_index("row", offset=1)
+    row = frame.filter(frame["verdict"] == "VALID").row(0, named=True)
+    (link,) = sources(row)
+    assert link.head == f"published: {row['source']}" and row["source"].startswith("mlcommons/training_results_v")
+    assert any(row["sha256"] in line and "mlperf_logs" in line for line in link.lines)
+
+
+def test_a_number_from_a_file_of_ours_names_its_hash() -> None:
+    row = read_exhibit("log_faults").with_row_index("row", offset=1).row(0, named=True)
+    (link,) = sources(row)
+    assert link.head == "measured: results/published/log_faults.csv" and "sha256" in link.lines[-1]
