@@ -18,8 +18,11 @@ from analysis.logs.read import UnknownFormat, read_log
 from analysis.logs.source import Source
 from recipes.runs import MANIFEST, RUN_JSON, RunError
 
-# One file a rank: rank_3.log, node0.out, 3/stdout.log (torchrun --log-dir)
-_RANK_FILE = re.compile(r"(?:rank|node|worker|proc|process|task|host|local|gpu)[-_.]?(\d+)|^(\d+)/std(?:out|err)")
+# One file a rank: rank_3.log, node0.out, 3.log, 3/stdout.log (torchrun --log-dir)
+_RANK_FILE = re.compile(
+    r"(?:rank|node|worker|proc|process|task|host|local|gpu|stdout|stderr)[-_.]?(\d+)"
+    r"|(?:^|/)(\d+)/std(?:out|err)|(?:^|/)(\d+)\.(?:log|txt|out)$"
+)
 Progress = Callable[[int], None]
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from analysis.expected import Expected
 from analysis.labels import contradicts, declared, effective_gpu, effective_precision
-from analysis.log_steps import ended_and_steps, ranks_and_restarts
+from analysis.log_steps import declared_total, ended_and_steps, ranks_and_restarts, starts_whole
 from analysis.logs.log_run import LogRun, same_series
 from analysis.logs.run import Reason
 from analysis.logs.watch import Agreement, Marked
@@ -178,6 +178,11 @@ def _batch(run: LogRun, expected: Expected) -> Iterator[Reason]:
     printed = timeline.batch_sizes or {value for value in [run.number("batch_samples")] if value}
     if expected.gbs is not None and printed and expected.gbs not in printed:
         yield Reason("batch_disagrees", f"the global batch is {sorted(printed)[:3]}, not {expected.gbs}")
+    configured = run.number("batch_samples")
+    if configured is not None and timeline.batch_sizes and configured not in timeline.batch_sizes:
+        sizes = sorted(timeline.batch_sizes)[:3]
+        yield Reason("batch_disagrees", f"the steps print a global batch of {sizes}, the configuration {configured:g}")
+    yield from _consumed(run, printed)
     sequence, gpus = run.number("sequence"), run.number("gpus")
     for name, value, wanted in (("sequence", sequence, expected.seq), ("gpus", gpus, expected.gpus)):
         if wanted is not None and value is not None and value != wanted:
@@ -190,6 +195,19 @@ def _batch(run: LogRun, expected: Expected) -> Iterator[Reason]:
         ratio = float(np.median(product)) / (batch * sequence / gpus)
         if abs(ratio - 1) > 0.03:
             yield Reason("batch_disagrees", f"tokens/s x step time is {ratio:.3g} times batch x sequence / GPUs")
+
+
+def _consumed(run: LogRun, batches: Collection[float]) -> Iterator[Reason]:
+    """All samples of a whole run with one batch size: steps times batch."""
+    timeline = run.timeline
+    consumed = timeline.last_row.get("consumed_samples")
+    if consumed is None or len(batches) != 1 or not timeline.attempts or run.format.name == "mlperf":
+        return
+    if not starts_whole(run, declared_total(run)):
+        return
+    wanted = next(iter(batches)) * (timeline.last_step + (run.format.first_step == 0))
+    if abs(consumed - wanted) >= 1:
+        yield Reason("samples_disagree", f"{consumed:g} samples are consumed at the end, steps x batch is {wanted:g}")
 
 
 def _clock(run: LogRun, expected: Expected) -> Iterator[Reason]:

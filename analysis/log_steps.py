@@ -83,8 +83,10 @@ def declared_total(run: LogRun, expected: Expected | None = None) -> float | Non
     if len(totals) != 1:
         return None
     total = next(iter(totals))
-    # NeMo prints the number of its last step within the epoch
-    return total + 1 if run.format.name == "nemo" else total
+    if run.format.name != "nemo":
+        return total
+    # NeMo prints the number of the last step, but within an epoch where validation divides the run into some
+    return total + 1 if run.timeline.last_step <= total else None
 
 
 def ended_and_steps(run: LogRun, expected: Expected) -> Iterator[Reason]:
@@ -151,6 +153,10 @@ def _end(run: LogRun, expected: Expected, last: float, apart: float, first: floa
             "end_missing", f"ends after {done:g}{of} steps{': ' + what if what else ' without an end marker'}", lines
         )
         return
+    if run.format.name == "nemo" and not run.ended and run.number("total_steps") is None and expected.steps is None:
+        yield Reason(
+            "end_unmarked", f"{done:g} steps of the printed count, without NeMo's end marker: it may count an epoch"
+        )
     if run.stopped:
         yield Reason("stopped_at_end", run.stopped[0][0], (run.stopped[0][1],))
     if run.failed:

@@ -55,6 +55,7 @@ VERDICT_OF: dict[str, Verdict] = {
     "start_missing": "INCOMPLETE",
     "end_missing": "INCOMPLETE",
     "end_unknown": "INCOMPLETE",
+    "end_unmarked": "AMBIGUOUS",
     "interval_unknown": "AMBIGUOUS",
     "runs_unmarked": "INCONSISTENT",
     "stopped_early": "INCOMPLETE",

@@ -299,6 +299,48 @@ def test_time_between_steps_is_only_a_note(tmp_path: Path) -> None:
     assert judged.verdict == "VALID" and "time_between_steps" in codes(judged), judged.reasons
 
 
+def test_samples_shifted_throughout(tmp_path: Path) -> None:
+    lines = [
+        re.sub(r"samples: +(\d+)", lambda m: f"samples: {int(m[1]) + 80:12d}", line) for line in write_logs.megatron()
+    ]
+    (judged,) = judge_files(tmp_path, run=lines)
+    assert "samples_disagree" in codes(judged)
+
+
+def test_a_configured_batch_that_is_not_the_printed_one(tmp_path: Path) -> None:
+    lines = [re.sub(r"(global_batch_size \.+ )\d+", r"\g<1>96", line) for line in write_logs.megatron()]
+    (judged,) = judge_files(tmp_path, run=lines)
+    assert "batch_disagrees" in codes(judged)
+
+
+def test_nemo_counts_within_an_epoch(tmp_path: Path) -> None:
+    """`iteration 0/9` of every tenth step: 20 of 30 steps are not the whole run, whatever the count says."""
+    lines = [
+        re.sub(r"epoch 0, iteration (\d+)/29", lambda m: f"epoch {int(m[1]) // 10}, iteration {int(m[1]) % 10}/9", line)
+        for line in write_logs.nemo()
+    ]
+    (judged,) = judge_files(tmp_path, run=lines)
+    assert judged.verdict == "VALID", judged.reasons
+    steps = [at for at, line in enumerate(lines) if is_step(line)]
+    for count in (10, 20):
+        (judged,) = judge_files(tmp_path, run=lines[: steps[count]])
+        assert not judged.valid, count
+
+
+@pytest.mark.parametrize("names", [("0.log", "1.log"), ("stdout_0.txt", "stdout_1.txt"), ("node0.out", "node1.out")])
+def test_names_of_rank_files(tmp_path: Path, names: tuple[str, str]) -> None:
+    for name in names:
+        (tmp_path / name).write_bytes(text(write_logs.megatron()))
+    (run,) = gather([tmp_path]).logs
+    assert len(run.timelines) == 2
+
+
+def test_repeats_are_no_ranks(tmp_path: Path) -> None:
+    for seed, name in enumerate(("result_0.txt", "result_1.txt")):
+        (tmp_path / name).write_bytes(text(write_logs.mllog(seed=seed)))
+    assert len(gather([tmp_path]).logs) == 2
+
+
 def test_expectations_are_held_against_the_log(tmp_path: Path) -> None:
     (judged,) = judge_files(tmp_path, Expected(steps=40, gbs=256), run=write_logs.megatron())
     assert {"end_missing", "batch_disagrees"} <= codes(judged)
