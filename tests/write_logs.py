@@ -6,7 +6,7 @@ import datetime
 import json
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 START = datetime.datetime(2026, 3, 27, 17, 0, 0)
 
@@ -199,10 +199,3 @@ def is_step(line: str) -> bool:
 def step_lines(lines: list[str]) -> list[int]:
     """Indices of the step lines."""
     return [index for index, line in enumerate(lines) if is_step(line)]
-
-
-def many(writer: Callable[..., list[str]], megabytes: float) -> Iterator[str]:
-    """Lines of one long run of about that size."""
-    sample = writer(200)
-    size = len(text(sample)) / 200
-    yield from writer(int(megabytes * 1e6 / size))

@@ -14,7 +14,7 @@ from analysis.logs.columns import RANK, Column
 from analysis.logs.format import TROUBLE, Event, Format, trouble
 from analysis.logs.json_lines import fields, json_object, spots
 from analysis.logs.layout import EVENT, Parsed, Spot
-from analysis.logs.nemo import _FLAG as FLAG
+from analysis.logs.nemo import FLAG
 
 _MARK = b":::MLLOG "
 _FIELDS = fields(

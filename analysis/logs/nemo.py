@@ -25,7 +25,7 @@ _COLUMNS = {
 }
 _CONTINUED = re.compile(rb"(?:^|\s|\|)(?:reduced_train_loss|train_step_timing in s|consumed_samples|global_step): ?\S")
 _END = re.compile(rb"`Trainer\.fit` stopped: `max_(steps|epochs)=(\d+)` reached")
-_FLAG = re.compile(rb"(?:^|[\s(,])(fp8|fp4|fp8_recipe|fp8_param_gather|bf16|fp16)(?:: |=)('?[\w]+'?)\s*(?:,|$)")
+FLAG = re.compile(rb"(?:^|[\s(,])(fp8|fp4|fp8_recipe|fp8_param_gather|bf16|fp16)(?:: |=)('?[\w]+'?)\s*(?:,|$)")
 _DEVICE = re.compile(rb"CUDA device \('(?:NVIDIA )?([^']{3,60})'\)")
 _WORLD = re.compile(rb"Starting with (\d+) processes")
 _SURE = re.compile(rb"Training epoch \d+, iteration \d+/\d+")
@@ -46,7 +46,7 @@ def parse(line: bytes) -> Parsed | None:
         return EVENT
     if _END.search(line) or _DEVICE.search(line) or _WORLD.search(line) or TROUBLE.search(line):
         return EVENT
-    return EVENT if b"fp" in line and _FLAG.search(line) else None
+    return EVENT if b"fp" in line and FLAG.search(line) else None
 
 
 def events(line: bytes) -> Iterator[Event]:
@@ -61,7 +61,7 @@ def events(line: bytes) -> Iterator[Event]:
         yield Event("fact", device[1].decode("ascii", "replace"), "hardware")
     elif world := _WORLD.search(line):
         yield Event("fact", world[1].decode(), "gpus")
-    elif flags := list(_FLAG.finditer(line)):
+    elif flags := list(FLAG.finditer(line)):
         for flag in flags:
             yield Event("fact", flag[2].decode("ascii", "replace"), f"flag {flag[1].decode()}")
     elif _CONTINUED.search(line):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -81,7 +81,7 @@ class LogReader:
         self.runs = [LogRun(path, known)]
         self._pending: tuple[bytes, int] | None = None
         self._turns = 0
-        self._restarted = False
+        self._restarting: set[int] = set()  # ranks that a launcher restarted, and that printed no step since
         # a configuration printed after steps is that of the run, or attempt, that begins: held until it does
         self._held: list[tuple[str, str, int]] = []
         self._header_line = 0
@@ -165,7 +165,7 @@ class LogReader:
     def _ascending(self, key: int, rows: Rows) -> None:
         first, line = float(rows.values[Column.STEP, 0]), int(rows.line[0])
         timeline = self.run.timelines.setdefault(key, Timeline())
-        if timeline.attempts and self._is_new_run(timeline, rows):
+        if timeline.attempts and key not in self._restarting and self._is_new_run(timeline, rows):
             marked = self._header_line or self._held or self.run.failed or self._complete(timeline)
             before = self.run
             self._new_run(line)
@@ -174,19 +174,20 @@ class LogReader:
                 before.reasons.append(reason)
                 self.run.reasons.append(reason)
             timeline = self.run.timelines.setdefault(key, Timeline())
-        elif timeline.attempts and first == timeline.last_step and not self._restarted:
+        elif timeline.attempts and first == timeline.last_step and key not in self._restarting:
             self._turns += 1
             timeline.same_step.see(np.array([True]), np.array([first]), rows.line[:1])
             rows = _part(rows, slice(1, None))
             if not rows.line.size:
                 return
-        elif timeline.attempts and (first <= timeline.last_step or self._restarted):
+        elif timeline.attempts and (first <= timeline.last_step or key in self._restarting):
             self._turns += 1
             if self._turns > _MOST_TURNS:
                 self.run.reasons.append(Reason("steps_disordered", "steps go back too often for a log", (line,)))
                 return
             timeline.restart_at(first, line)
-        self._restarted, self._header_line = False, 0
+        self._restarting.discard(key)
+        self._header_line = 0
         self._release()
         timeline.add(rows, self._tolerance, self.format.name == "nemo", self.run.number("batch_samples"))
 
@@ -196,9 +197,9 @@ class LogReader:
         total = float(rows.values[Column.TOTAL, 0])
         if self.format.name == "megatron" and timeline.totals and total not in timeline.totals:
             return True
-        if self._header_line and self._complete(timeline) and not self._restarted:
+        if self._header_line and self._complete(timeline):
             return True
-        if first > timeline.last_step or self._restarted:
+        if first > timeline.last_step:
             return False
         return first <= timeline.attempts[0][0] and timeline.rows > 0 and first < timeline.last_step
 
@@ -211,7 +212,7 @@ class LogReader:
     def _new_run(self, line: int) -> None:
         if len(self.runs) < 10_000:
             self.runs.append(LogRun(self.path, self.format, first_line=line))
-        self._restarted, self._header_line = False, 0
+        self._restarting, self._header_line = set(), 0
         self._release()
 
     def _release(self) -> None:
@@ -246,7 +247,7 @@ class LogReader:
             run.ended = (*run.ended[:9], line)
         elif event.kind == "restart":
             run.restarts.append(line)
-            self._restarted = bool(run.timelines)
+            self._restarting = set(run.timelines)
         elif event.kind in ("stopped", "failed"):
             found = run.stopped if event.kind == "stopped" else run.failed
             if len(found) < 1000:
@@ -259,7 +260,7 @@ class LogReader:
     def _header(self, line: int) -> None:
         """The banner of a starting job, after steps: another run, unless a launcher said that it restarts this one."""
         if self.run.restarts and not self.run.ended:
-            self._restarted = True
+            self._restarting = set(self.run.timelines)
         self._header_line = line
 
     def _mark(self, event: Event, line: int) -> None:
@@ -310,8 +311,3 @@ def _single(line: bytes, parsed: Parsed, at: int) -> Rows:
     for column, value in values_of(line, parsed).items():
         values[column, 0], present[column, 0] = value, True
     return Rows(values, present, np.array([at], dtype=np.int64))
-
-
-def runs_of(sources: Iterable[Source], wanted: Format | None = None) -> list[LogRun]:
-    """All runs of several inputs. Raises UnknownFormat for the first that is none."""
-    return [run for source in sources for run in read_log(source, wanted)]

@@ -185,6 +185,16 @@ def test_15_ranks_in_one_file_are_separated_by_their_prefix(tmp_path: Path) -> N
     assert as_record(judged)["steps"]["count"] == 30
 
 
+@pytest.mark.parametrize("back_to", [0, 6])
+def test_15_all_ranks_restart_together(tmp_path: Path, back_to: int) -> None:
+    lines = []
+    for line in _restarted(write_logs.nemo(), 12, back_to):
+        lines += [f"{rank}: {line}" for rank in (0, 1)] if is_step(line) else [f"0: {line}"]
+    (judged,) = judge_files(tmp_path, run=lines)
+    assert judged.verdict == "VALID" and {"restarted", "ranks_separated"} <= codes(judged), judged.reasons
+    assert as_record(judged)["steps"]["repeated"] == 12 - back_to
+
+
 def test_15_a_nan_on_another_rank_is_found(tmp_path: Path) -> None:
     lines = []
     broken = FAULTS["nan_loss"].make(write_logs.torchtitan())
