@@ -14,6 +14,8 @@ from analysis.logs.timeline import Timeline
 # Losses of the same step in two attempts may differ by this share: reductions are not deterministic.
 OVERLAP_TOLERANCE = 0.01
 RESUME_JUMP = 0.05
+# The only writer of MLPerf logs known that tracks no steps: MaxText's, of 2024.
+MAXTEXT_MLLOG = "mllog_utils.py"
 
 
 def interval(run: LogRun) -> float:
@@ -69,6 +71,8 @@ def starts_whole(run: LogRun, total: float | None) -> bool:
     if run.format.first_step == 0:
         # MaxText's DPO trainer counts from 1 to the last
         return first in (0, apart - 1) or (first == 1 and total is not None and timeline.last_step == total)
+    if run.format.name == "torchtitan":
+        return first == 1  # always logged, whatever the interval
     return first <= max(run.format.first_step, apart)
 
 
@@ -114,9 +118,9 @@ def ended_and_steps(run: LogRun, expected: Expected) -> Iterator[Reason]:
 def _no_steps(run: LogRun) -> Iterator[Reason]:
     blocks = sum(1 for name, _, _ in run.marks if name == "block_stop")
     tracked = any(name == "tracked_stats" for name, _, _ in run.marks)
-    if run.format.name == "mlperf" and run.ended and blocks and not tracked:
-        return  # MLPerf's own marks time every block; this submission tracks nothing finer
-    if run.format.name == "mlperf" and tracked:
+    if run.format.name == "mlperf" and run.ended and blocks and not tracked and run.fact("writer") == MAXTEXT_MLLOG:
+        return  # MLPerf's own marks time every block; this writer tracks nothing finer
+    if run.format.name == "mlperf" and blocks:
         yield Reason("metric_missing", "no record of a step: only whole blocks are timed")
     else:
         yield Reason("no_steps", "no step line")

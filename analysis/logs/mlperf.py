@@ -102,6 +102,8 @@ def events(line: bytes) -> Iterator[Event]:
         yield Event("eval", (loss, time_ms / 1e3, _samples(metadata)))
     elif key in ("run_start", "run_stop", "block_start", "block_stop", "eval_start", "eval_stop"):
         yield Event("fact", (time_ms / 1e3, _samples(metadata)), f"mark {key}")
+        if key == "run_start" and isinstance(metadata, dict) and isinstance(metadata.get("file"), str):
+            yield Event("fact", metadata["file"].rsplit("/", 1)[-1], "writer")
         if key == "run_stop":
             status = str(metadata.get("status")) if isinstance(metadata, dict) else "None"
             yield Event("end") if status == "success" else Event("stopped", f"status {status}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from analysis.expected import Expected
 from analysis.judge_log import judge_logs
 from analysis.log_numbers import as_record
-from analysis.logs.read import read_log
+from analysis.logs.read import UnknownFormat, read_log
 from analysis.logs.source import Source
 from analysis.verdicts import VERDICTS
 
@@ -108,3 +109,45 @@ def test_nemo_on_an_h200(name: str) -> None:
     # BF16 is printed in all three: it proves nothing; parameters gathered in FP8 do
     assert record["precision"]["effective"] == (None if name == "bf16" else "fp8")
     assert record["hardware"]["effective"] == "H200"
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if name.startswith("mlperf_v5") and "lora" not in name])
+@pytest.mark.parametrize("word", ["tracked_stats", "train_step_time", "reduced_train_loss"])
+def test_a_log_robbed_of_its_steps_is_not_valid(name: str, word: str) -> None:
+    lines = [line for line in (LOGS / name).read_bytes().split(b"\n") if word.encode() not in line]
+    judged = judge_logs(read_log(Source(None, io.BytesIO(b"\n".join(lines)))))
+    assert not any(item.valid for item in judged)
+
+
+VALID = [name for name, row in ROWS.items() if row["expected_verdict"].startswith("VALID") and "gpt3.txt" not in name]
+
+
+@pytest.mark.parametrize("name", VALID)
+def test_a_real_log_with_a_step_missing_is_not_valid(name: str) -> None:
+    content = (LOGS / name).read_bytes()
+    lines = content.split(b"\n")
+    (run, *_) = read_log(Source(LOGS / name))
+    table = run.timeline.table()
+    expected = Expected(steps=TOLD.get(name))
+    rows = table["line"].astype(int)
+    middle = rows[len(rows) // 2 + 2]  # the one before stands twice in the log with a restart
+    for at in (rows[0], rows[1], middle, rows[-2], rows[-1]):
+        broken = b"\n".join([*lines[: at - 1], *lines[at:]])
+        judged = judge_logs(read_log(Source(None, io.BytesIO(broken))), expected)
+        assert not any(item.valid for item in judged), at
+
+
+@pytest.mark.parametrize("name", VALID)
+def test_a_real_log_cut_anywhere_before_its_last_step_is_not_valid(name: str) -> None:
+    content = (LOGS / name).read_bytes()
+    (run, *_) = read_log(Source(LOGS / name))
+    last = int(run.timeline.table()["line"][-1])
+    end = len(b"\n".join(content.split(b"\n")[: last - 1]))
+    for share in (0.3, 0.6, 0.9, 0.99, 0.999, 1.0):
+        try:
+            judged = judge_logs(
+                read_log(Source(None, io.BytesIO(content[: int(end * share)]))), Expected(steps=TOLD.get(name))
+            )
+        except UnknownFormat:
+            continue
+        assert not any(item.valid for item in judged), share
