@@ -51,7 +51,9 @@ _FACT_OF = {
 _END = re.compile(rb"\[after training is done\]|\[exiting program ([^\]]*)\]")
 _HEADER = re.compile(rb"-{8,} arguments -{8,}")
 _SURE = re.compile(
-    rb"iteration\s+\d+/\s*\d+\s*\|\s*(?:consumed samples|elapsed time per iteration)|Step Time : [\d.]+s GPU"
+    rb"iteration\s+\d+/\s*\d+\s*\|\s*(?:consumed samples|elapsed time per iteration)"
+    rb"|^[^\"\n]{0,80}Step Time : [\d.]+s GPU utilization: [\d.]+MODEL_TFLOP/s/GPU",  # and not where it is quoted
+    re.M,
 )
 
 

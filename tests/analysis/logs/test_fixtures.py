@@ -151,3 +151,8 @@ def test_a_real_log_cut_anywhere_before_its_last_step_is_not_valid(name: str) ->
         except UnknownFormat:
             continue
         assert not any(item.valid for item in judged), share
+
+
+def test_a_table_that_quotes_logs_is_none() -> None:
+    with pytest.raises(UnknownFormat):
+        read_log(Source(INDEX))
