@@ -149,15 +149,17 @@ def _agreement(run: LogRun, expected: Expected) -> Iterator[Reason]:
     yield from _disagrees("samples_disagree", timeline.samples, "consumed samples per step over the batch size", -1)
     yield from _marked("learning_rate_odd", timeline.learning_rate_odd, "the learning rate leaves its schedule")
     yield from _batch(run, expected)
-    bound, of = _bound(run, expected)
-    if timeline.largest_tflops > bound:
-        yield Reason("above_peak", f"{timeline.largest_tflops:g} TFLOP/s per GPU is above the dense peak of {of}")
+    known, any_gpu = _bound(run, expected), _bound(None, expected)
+    for rate, (bound, of) in ((timeline.settled_tflops, known), (timeline.largest_tflops, any_gpu)):
+        if rate > bound:
+            yield Reason("above_peak", f"{rate:g} TFLOP/s per GPU is above the dense peak of {of}")
+            return
 
 
-def _bound(run: LogRun, expected: Expected) -> tuple[float, str]:
-    """The dense peak that a rate cannot exceed: of the GPU and precision that are known, else of any."""
-    gpu = expected.hardware or effective_gpu(run) or declared(run.path, "gpu")
-    key = effective_precision(run) or expected.precision or declared(run.path, "precision")
+def _bound(run: LogRun | None, expected: Expected) -> tuple[float, str]:
+    """The dense peak that a rate cannot exceed: of the GPU and precision that are known, else (no run) of any."""
+    gpu = (expected.hardware or effective_gpu(run) or declared(run.path, "gpu")) if run else None
+    key = (effective_precision(run) or expected.precision or declared(run.path, "precision")) if run else None
     known = load_precisions().get(str(key))
     wanted = known.peak_format if known else {"fp8": "fp8", "fp16": "bf16"}.get(str(key))
     entries = [entry for entry in load_hardware().values() if gpu and gpu.upper() == entry.name.split()[0].upper()]

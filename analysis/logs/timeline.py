@@ -64,6 +64,7 @@ class Timeline:
     first_loss: float = float("nan")
     least_loss: float = float("inf")
     largest_tflops: float = 0.0
+    settled_tflops: float = 0.0  # the largest after step 1: asynchronous dispatch makes the first ones look too fast
     last_row: dict[str, float] = field(default_factory=dict)
     first_row: dict[str, float] = field(default_factory=dict)
     _expect_samples: float = float("nan")
@@ -139,6 +140,7 @@ class Timeline:
         self.loss_not_zero += later.loss_not_zero
         self.least_loss = min(self.least_loss, later.least_loss)
         self.largest_tflops = max(self.largest_tflops, later.largest_tflops)
+        self.settled_tflops = max(self.settled_tflops, later.settled_tflops)
         self.last_row = later.last_row
         self.skipped = self.skipped or later.skipped
         self.batch_sizes |= later.batch_sizes
@@ -276,6 +278,7 @@ class Timeline:
                 rate = np.where(rate > 0, rate, np.nan)
                 self.work.see(_work(rate, time_s, running_rate) / per_batch, rounding + 0.05 / rate, step, line)
                 self.largest_tflops = max(self.largest_tflops, float(np.nanmax(rate, initial=0.0)))
+                self.settled_tflops = max(self.settled_tflops, float(np.nanmax(rate[step > 1], initial=0.0)))
         if present[Column.LEARNING_RATE].any() or present[Column.CONSUMED_SAMPLES].any():
             self._watch_samples(rows, step, line, batch)
 
