@@ -145,17 +145,14 @@ def _end(run: LogRun, expected: Expected, last: float, apart: float, first: floa
         if expected.steps is not None and run.timeline.rows != expected.steps:
             yield Reason("end_missing", f"{run.timeline.rows} records, {expected.steps} expected")
         return
-    complete = total is not None and done >= total
     if total is not None and done > total and expected.steps is not None:
         yield Reason("steps_unexpected", f"the last step is {last:g}, {total:g} steps were expected")
     elif total is None:
         yield Reason("end_unknown", "nothing says how many steps there should be: give --expect-steps")
-    elif not complete and not (run.ended and (total is None or total - done < apart)):
+    elif done < total and not (run.ended and total - done < apart):
         what = "; ".join(text for text, _ in (*run.stopped, *run.failed)[:2])
-        of = f" of {total:g}" if total is not None else ""
-        yield Reason(
-            "end_missing", f"ends after {done:g}{of} steps{': ' + what if what else ' without an end marker'}", lines
-        )
+        how = f": {what}" if what else " without an end marker"
+        yield Reason("end_missing", f"ends after {done:g} of {total:g} steps{how}", lines)
         return
     if run.format.name == "nemo" and not run.ended and run.number("total_steps") is None and expected.steps is None:
         yield Reason(

@@ -21,13 +21,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from analysis.exhibits.exhibit import rounded
 from analysis.expected import Expected
 from analysis.judge_log import JudgedLog, judge_logs
 from analysis.log_numbers import as_record
 from analysis.logs.formats import FORMATS
 from analysis.logs.read import read_log
 from analysis.logs.source import Source
+from analysis.rounding import rounded
 from analysis.verdicts import VERDICT_OF
 from recipes.catalog import CatalogError
 from recipes.catalog.reading import Entry, read_yaml

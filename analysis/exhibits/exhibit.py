@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,9 @@ import altair as alt
 import polars as pl
 import vl_convert
 
+from analysis.rounding import rounded
 from recipes.catalog import load_models
 from recipes.runs import to_json, write_atomically
-
-DIGITS = 5  # significant digits of every number in a table: far below the noise of any measurement here
 
 # Colours of the precisions, the same in every chart (Okabe-Ito, safe for colour-blind readers).
 PRECISION_COLOURS = {
@@ -40,11 +38,6 @@ class Exhibit:
     caption: str
     table: pl.DataFrame
     chart: alt.Chart | alt.LayerChart | alt.HConcatChart | alt.VConcatChart | alt.FacetChart
-
-
-def rounded(value: float | None) -> float | None:
-    """A number as tables show it: five significant digits; None stays None."""
-    return None if value is None or not math.isfinite(value) else float(f"{value:.{DIGITS}g}")
 
 
 def published_models() -> list[str]:

@@ -9,7 +9,8 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from analysis.exhibits.exhibit import PRECISION_COLOURS, Exhibit, rounded, table
+from analysis.exhibits.exhibit import PRECISION_COLOURS, Exhibit, table
+from analysis.rounding import rounded
 
 SCHEMA: dict[str, type[pl.DataType]] = {
     "benchmark": pl.String,

@@ -8,9 +8,10 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from analysis.exhibits.exhibit import Exhibit, rounded, table
+from analysis.exhibits.exhibit import Exhibit, table
 from analysis.lint import RATIO_TOLERANCE, RatioCheck, lint, ratio_checks
 from analysis.published import read_published
+from analysis.rounding import rounded
 
 SCHEMA: dict[str, type[pl.DataType]] = {
     "check": pl.String,

@@ -25,7 +25,6 @@ class LogRun:
     parts: int = 1
     parents: tuple[str, ...] = ()
     sha256: str = ""
-    first_line: int = 1
     timelines: dict[int, Timeline] = field(default_factory=dict)
     loose: Timeline = field(default_factory=Timeline)
     facts: dict[str, dict[str, int]] = field(default_factory=dict)

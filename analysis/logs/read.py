@@ -84,7 +84,7 @@ class LogReader:
         self._restarting: set[int] = set()  # ranks that a launcher restarted, and that printed no step since
         # a configuration printed after steps is that of the run, or attempt, that begins: held until it does
         self._held: list[tuple[str, str, int]] = []
-        self._header_line = 0
+        self._header_seen = False
         # the printed time is rounded: (seconds, relative) by format
         self._tolerance = {"maxtext": (6e-4, 0.01), "nemo": (0.0, 0.1), "megatron": (6e-5, 0.01)}.get(
             known.name, (0.0, 0.01)
@@ -126,8 +126,8 @@ class LogReader:
     def finish(self) -> list[LogRun]:
         """All runs; no more lines will come."""
         self._torn_pending()
-        if self._header_line:
-            self._new_run(self._header_line)
+        if self._header_seen:
+            self._new_run()
         self._release()
         for number_of_run, run in enumerate(self.runs, 1):
             run.part, run.parts = number_of_run, len(self.runs)
@@ -166,9 +166,9 @@ class LogReader:
         first, line = float(rows.values[Column.STEP, 0]), int(rows.line[0])
         timeline = self.run.timelines.setdefault(key, Timeline())
         if timeline.attempts and key not in self._restarting and self._is_new_run(timeline, rows):
-            marked = self._header_line or self._held or self.run.failed or self._complete(timeline)
+            marked = self._header_seen or self._held or self.run.failed or self._complete(timeline)
             before = self.run
-            self._new_run(line)
+            self._new_run()
             if not marked:
                 reason = Reason("runs_unmarked", "steps begin anew, and nothing says that a run does", (line,))
                 before.reasons.append(reason)
@@ -187,7 +187,7 @@ class LogReader:
                 return
             timeline.restart_at(first, line)
         self._restarting.discard(key)
-        self._header_line = 0
+        self._header_seen = False
         self._release()
         timeline.add(rows, self._tolerance, self.format.name == "nemo", self.run.number("batch_samples"))
 
@@ -197,7 +197,7 @@ class LogReader:
         total = float(rows.values[Column.TOTAL, 0])
         if self.format.name == "megatron" and timeline.totals and total not in timeline.totals:
             return True
-        if self._header_line and self._complete(timeline):
+        if self._header_seen and self._complete(timeline):
             return True
         if first > timeline.last_step:
             return False
@@ -209,10 +209,10 @@ class LogReader:
         reached = total is not None and timeline.last_step + (self.format.first_step == 0) >= total
         return bool(self.run.ended or self.run.stopped) or reached
 
-    def _new_run(self, line: int) -> None:
+    def _new_run(self) -> None:
         if len(self.runs) < 10_000:
-            self.runs.append(LogRun(self.path, self.format, first_line=line))
-        self._restarting, self._header_line = set(), 0
+            self.runs.append(LogRun(self.path, self.format))
+        self._restarting, self._header_seen = set(), False
         self._release()
 
     def _release(self) -> None:
@@ -233,7 +233,7 @@ class LogReader:
         if event.kind == "join":
             self._join(str(event.value), line, text)
         elif event.kind == "header" and (run.timelines or run.ended):
-            self._header(line)
+            self._header()
         elif event.kind == "fact" and event.key.startswith("mark "):
             self._mark(event, line)
         elif event.kind == "fact" and (run.timelines or run.ended):
@@ -257,16 +257,16 @@ class LogReader:
             if isinstance(event.value, float):
                 run.timeline.loss_absent.see(np.array([True]), np.array([event.value]), np.array([line]))
 
-    def _header(self, line: int) -> None:
+    def _header(self) -> None:
         """The banner of a starting job, after steps: another run, unless a launcher said that it restarts this one."""
         if self.run.restarts and not self.run.ended:
             self._restarting = set(self.run.timelines)
-        self._header_line = line
+        self._header_seen = True
 
     def _mark(self, event: Event, line: int) -> None:
         name = event.key.removeprefix("mark ")
         if name == "run_start" and any(mark == "run_start" for mark, _, _ in self.run.marks):
-            self._new_run(line)
+            self._new_run()
         if len(self.run.marks) < 200_000 and isinstance(event.value, tuple):
             time, samples = event.value
             self.run.marks.append((name, time, line))

@@ -70,6 +70,7 @@ class Timeline:
     _expect_samples: float = float("nan")
     batch_sizes: set[float] = field(default_factory=set)
     totals: set[float] = field(default_factory=set)
+    _thinned: bool = False
     _recent: list[Floats] = field(default_factory=list)
     _old: Floats = field(default_factory=lambda: np.zeros((len(KEPT), 0)))
     _tail: Floats = field(default_factory=lambda: np.zeros((4, 0)))  # step, lr, consumed, batch of the last two rows
@@ -93,7 +94,9 @@ class Timeline:
         redone = old[:, cut:]
         self._old = old[:, :cut]
         self._redone = redone
-        self.repeated += redone.shape[1]
+        # where older rows were thinned, they no longer count the steps that are done again
+        again = round((self.last_step - step) / self.usual_apart()) + 1
+        self.repeated += again if self._thinned and redone.shape[1] else redone.shape[1]
         self.overlaps.append(Overlap())
         self._gaps = [gap for gap in self._gaps if gap[1] < step]
         self._early = [pair for pair in self._early if pair[1] < step]
@@ -135,6 +138,7 @@ class Timeline:
         self.steps_apart.update(later.steps_apart)
         self.rows += later.rows
         self.repeated += later.repeated
+        self._thinned = self._thinned or later._thinned
         self.redone_bad += later.redone_bad
         self.loss_seen += later.loss_seen
         self.loss_not_zero += later.loss_not_zero
@@ -329,6 +333,7 @@ class Timeline:
         whole = np.concatenate([self._old, *self._recent], axis=1)
         while whole.shape[1] > OLD + RECENT:
             whole = whole[:, (np.arange(whole.shape[1]) // _STRETCH) % 2 == 0]
+            self._thinned = True
         self._old, self._recent = whole, []
 
     def close(self) -> None:
