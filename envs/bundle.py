@@ -53,6 +53,12 @@ class BundleSpec(Entry):
     pure: tuple[str, ...] = Field(default=(), description="source-only packages without compiled code, built here")
     build: dict[str, BuildSpec] = Field(default_factory=dict)
     fat_libraries: tuple[str, ...] = ()
+    locks: tuple[str, ...] = Field(default=("requirements.lock",), description="from the folder of bundle.yaml")
+    wheel_python: dict[str, str] = Field(
+        default_factory=dict,
+        description="distributions whose wheel for another Python is taken: its compiled part is lost",
+    )
+    stubs: dict[str, str] = Field(default_factory=dict, description="small files written into the site: path, content")
 
 
 class BundleError(RuntimeError):
@@ -60,10 +66,8 @@ class BundleError(RuntimeError):
 
 
 def stacks() -> list[str]:
-    """Stacks that can be bundled: those with a lock and a bundle.yaml."""
-    return sorted(
-        path.parent.name for path in ENVS.glob("*/bundle.yaml") if (path.parent / "requirements.lock").is_file()
-    )
+    """Stacks that can be bundled: those with a bundle.yaml."""
+    return sorted(path.parent.name for path in ENVS.glob("*/bundle.yaml"))
 
 
 def chosen(pins: list[Pin], spec: BundleSpec) -> tuple[list[Pin], list[Pin], list[Pin]]:
@@ -85,11 +89,13 @@ def _uv(*arguments: str) -> None:
 
 def install_wheels(pins: list[Pin], spec: BundleSpec, site: Path, work: Path) -> None:
     """Install wheels for the bundle's Python and platform into `site`, hashes checked; scripts are left out."""
-    requirements = work / "wheels.txt"
-    requirements.write_text("\n".join(pin.text for pin in pins) + "\n", encoding="utf-8")
-    target = ["--python-version", spec.python, "--python-platform", spec.platform, "--target", str(site)]
-    wheels_only = [f"--only-binary={pin.name}" for pin in pins if not matches(pin.name, spec.pure)]
-    _uv("pip", "install", "-q", "--no-deps", "--require-hashes", *wheels_only, *target, "-r", str(requirements))
+    for python in sorted({spec.python, *spec.wheel_python.values()}):
+        those = [pin for pin in pins if spec.wheel_python.get(pin.name, spec.python) == python]
+        requirements = work / f"wheels-{python}.txt"
+        requirements.write_text("\n".join(pin.text for pin in those) + "\n", encoding="utf-8")
+        target = ["--python-version", python, "--python-platform", spec.platform, "--target", str(site)]
+        wheels_only = [f"--only-binary={pin.name}" for pin in those if not matches(pin.name, spec.pure)]
+        _uv("pip", "install", "-q", "--no-deps", "--require-hashes", *wheels_only, *target, "-r", str(requirements))
     shutil.rmtree(site / "bin", ignore_errors=True)  # scripts name this machine's interpreter
 
 
@@ -192,8 +198,8 @@ def make_bundle(
     if stack not in stacks():
         raise BundleError(f"unknown stack {stack!r}; allowed: {', '.join(stacks())}")
     spec = read_yaml(ENVS / stack / "bundle.yaml", BundleSpec)
-    lock = ENVS / stack / "requirements.lock"
-    install, build, left_out = chosen(read_lock(lock), spec)
+    locks = [ENVS / stack / name for name in spec.locks]
+    install, build, left_out = chosen([pin for lock in locks for pin in read_lock(lock)], spec)
     prebuilt = {normalise(wheel.name.split("-")[0]): wheel for wheel in wheels}
     unknown = sorted(prebuilt.keys() - {pin.name for pin in build})
     if unknown:
@@ -208,6 +214,9 @@ def make_bundle(
             target = ["--python-version", spec.python, "--python-platform", spec.platform, "--target", str(site)]
             _uv("pip", "install", "-q", "--no-deps", "--no-index", *target, str(wheel))
         sources = fetch_sources([pin for pin in build if pin.name not in prebuilt], spec, site, work)
+        for path, text in spec.stubs.items():
+            (site / path).parent.mkdir(parents=True, exist_ok=True)
+            (site / path).write_text(text, encoding="utf-8")
         if architectures:
             for library in spec.fat_libraries:
                 keep_architectures(site / library, architectures)
@@ -216,7 +225,7 @@ def make_bundle(
         parts = write_parts(site, out, part_mib)
     content: dict[str, Any] = {
         "stack": stack,
-        "lock_sha256": sha256_of(lock),
+        "lock_sha256": sha256_of(locks[0]) if len(locks) == 1 else [sha256_of(lock) for lock in locks],
         "python": spec.python,
         "platform": spec.platform,
         "architectures": sorted(architectures) or "all",

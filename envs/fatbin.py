@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _MAGIC, _ALIGN, _PTX = 0xBA55ED50, 8, 1
+_NAME = b".nv_fatbin\0"
 
 
 class FatbinError(ValueError):
@@ -38,7 +39,9 @@ def _sections(elf: mmap.mmap) -> list[tuple[int, int]]:
     entry, count, names = struct.unpack_from("<HHH", elf, 0x3A)
     rows = [struct.unpack_from("<IIQQQQ", elf, table + i * entry) for i in range(count)]
     starts = [rows[names][4] + row[0] for row in rows]
-    return [(row[4], row[5]) for row, at in zip(rows, starts, strict=True) if elf[at : at + 11] == b".nv_fatbin\0"]
+    # a start past the file (slices refuse what no index holds) names nothing
+    named = [row for row, at in zip(rows, starts, strict=True) if at < len(elf) and elf[at : at + 11] == _NAME]
+    return [(row[4], row[5]) for row in named]
 
 
 def _images(elf: mmap.mmap, offset: int, size: int) -> Iterator[Image]:
@@ -68,7 +71,7 @@ def keep_architectures(library: Path, keep: set[int]) -> dict[int, int]:
     with library.open("r+b") as file, mmap.mmap(file.fileno(), 0) as elf:
         try:
             images = [image for section in _sections(elf) for image in _images(elf, *section)]
-        except (struct.error, IndexError) as error:
+        except (struct.error, IndexError, OverflowError) as error:
             raise FatbinError(f"{library.name}: damaged ELF file ({error})") from error
         present: dict[int, int] = {}
         for image in images:

@@ -16,6 +16,7 @@ from recipes.catalog.capability import CapabilityFile
 from recipes.catalog.hardware import HardwareFile
 from recipes.catalog.models import ModelFile
 from recipes.catalog.precisions import PrecisionFile
+from recipes.nemo.experiments import ExperimentFile as NemoExperimentFile
 from recipes.runs import to_json, write_atomically
 from recipes.settings import Settings
 from recipes.te_layers.experiments import ExperimentFile
@@ -28,6 +29,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "recipes/catalog/schemas/precisions.schema.json": PrecisionFile,
     "recipes/catalog/schemas/capability.schema.json": CapabilityFile,
     "recipes/te_layers/experiments.schema.json": ExperimentFile,
+    "recipes/nemo/experiments.schema.json": NemoExperimentFile,
 }
 
 

@@ -25,7 +25,13 @@ MAY_IMPORT = {
     "analysis": ("analysis", "recipes.catalog", "recipes.runs", "results.pointers"),
     "fewbits": ("recipes", "envs", "analysis"),
 }
-GPU_ONLY = {"recipes.te_layers.layers", "recipes.te_layers.gemms", "recipes.te_layers.engine"}
+FRAMEWORKS = r"torch|transformer_engine|lightning|nemo|nemo_run|fiddle|megatron"
+KNOW_A_FRAMEWORK = {
+    "recipes.host",
+    "recipes.effective",
+    *(f"recipes.te_layers.{name}" for name in ("layers", "gemms", "engine")),
+    *(f"recipes.nemo.{name}" for name in ("recipe", "flat", "recorder", "cpu", "newer", "worker")),
+}
 
 
 def module_of(path: Path) -> str:
@@ -69,13 +75,16 @@ def test_no_import_circles() -> None:
 
 def test_analysis_never_imports_a_launcher() -> None:
     for path in (CHECKOUT / "analysis").rglob("*.py"):
-        assert not any(name.endswith(".launch") or name.startswith("recipes.te_layers") for name in imports_of(path))
+        assert not any(
+            name.endswith(".launch") or name.startswith(("recipes.te_layers", "recipes.nemo"))
+            for name in imports_of(path)
+        )
 
 
 def test_only_the_stacks_own_modules_know_a_framework() -> None:
     for path in SOURCES:
-        if re.search(r"^\s*(import|from) (torch|transformer_engine)\b", path.read_text(), re.MULTILINE):
-            assert module_of(path) in GPU_ONLY | {"recipes.te_layers.probe"}
+        if re.search(rf"^\s*(import|from) ({FRAMEWORKS})\b", path.read_text(), re.MULTILINE):
+            assert module_of(path) in KNOW_A_FRAMEWORK
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=module_of)

@@ -21,6 +21,7 @@ SCHEMA: dict[str, type[pl.DataType]] = {
     "differences": pl.String,
     "source": pl.String,
 }
+RECOMMENDED = "recipes/nemo/recommended.csv"
 # What a row is, not how it runs.
 _NAMES = ("model", "hardware", "dtype", "source")
 
@@ -41,10 +42,10 @@ def read_pairs(path: Path) -> list[tuple[dict[str, str], dict[str, str]]]:
 
 
 def build(raw: Path, published: Path) -> Exhibit:
-    """The exhibit from `nemo_25_04_recipes.csv`."""
+    """The exhibit from the recipes' own table, `recipes/nemo/recommended.csv`."""
     del raw
     rows: list[dict[str, Any]] = []
-    for base, other in read_pairs(published.with_name("nemo_25_04_recipes.csv")):
+    for base, other in read_pairs(published.parents[2] / RECOMMENDED):
         found = differences(base, other)
         rows.append(
             {

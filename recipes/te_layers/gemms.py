@@ -15,8 +15,9 @@ import torch
 from transformer_engine.pytorch.cpp_extensions import general_gemm
 from transformer_engine.pytorch.quantization import RecipeState
 
+from recipes.effective import effective_precision
 from recipes.runs import RunFolder
-from recipes.te_layers.engine import effective_precision, make_recipe
+from recipes.te_layers.engine import make_recipe
 from recipes.te_layers.experiments import Experiment, Gemm, gemms
 
 # The device spins this many cycles before a batch (about 10 ms), so that launches queue up and the host's own speed

@@ -18,7 +18,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from recipes.catalog import Capability, CatalogError, capability
+from recipes.catalog import CatalogError
+from recipes.host import probe
+from recipes.launching import ask_gate, base_record, say
 from recipes.power import PowerSampler
 from recipes.runs import (
     EXIT_FAILED,
@@ -28,9 +30,7 @@ from recipes.runs import (
     POWER,
     RunError,
     RunFolder,
-    git_state,
     new_session_id,
-    sha256_of,
     to_json,
     write_atomically,
 )
@@ -43,12 +43,8 @@ from recipes.te_layers.experiments import (
     load_experiments,
     memory_need_bytes,
 )
-from recipes.te_layers.probe import probe
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-# environment variables that change what the libraries do
-VARIABLES = ("NVTE_", "CUDA_", "CUBLAS_", "CUDNN_", "NCCL_", "TORCH_", "PYTORCH_")
-LOCK = CHECKOUT / "envs" / STACK / "requirements.lock"
+LOCK = f"envs/{STACK}/requirements.lock"
 
 
 def check_host(host: dict[str, Any], rows: ExperimentFile, need_bytes: int) -> None:
@@ -81,30 +77,12 @@ def check_host(host: dict[str, Any], rows: ExperimentFile, need_bytes: int) -> N
         )
 
 
-def ask_gate(which: Experiment, host: dict[str, Any], release: str) -> Capability:
-    """The gate's answer for this experiment on this host."""
-    major, minor = host["compute_capability"]
-    cuda = tuple(int(part) for part in str(host["cuda"]).split(".")[:2])
-    return capability(which.precision, (major, minor), STACK, release, (cuda[0], cuda[1]))
-
-
-def base_record(which: Experiment, host: dict[str, Any], release: str, session: dict[str, Any]) -> dict[str, Any]:
+def run_record(which: Experiment, host: dict[str, Any], release: str, session: dict[str, Any]) -> dict[str, Any]:
     """The part of run.json that is known before the run starts."""
     return {
-        "configuration": which.model_dump(mode="json"),
-        "release": release,
-        "requested_precision": which.precision,
-        "effective_precision": None,
-        "hardware": {key: value for key, value in host.items() if key != "versions"},
-        "versions": host["versions"],
-        "environment": {
-            "lock_sha256": sha256_of(LOCK) if LOCK.is_file() else None,
-            "variables": {key: os.environ[key] for key in sorted(os.environ) if key.startswith(VARIABLES)},
-        },
-        "git": git_state(CHECKOUT),
+        **base_record(which, which.precision, release, host, [LOCK], session),
         "seed": which.seed,
         "data": "random normal activations and output gradients, generated on the device from the seed",
-        "session": session,
     }
 
 
@@ -152,12 +130,12 @@ def run_all(chosen: Sequence[Experiment], host: dict[str, Any], args: argparse.N
     runnable: list[Experiment] = []
     kinds: dict[str, str] = {}
     for which in chosen:
-        answer = ask_gate(which, host, release)
+        answer = ask_gate(which.precision, host, STACK, release)
         kinds[which.name] = "measured" if answer.status == "native" else "emulated"
         if answer.status != "unsupported":
             runnable.append(which)
             continue
-        record = base_record(which, host, release, {"id": session_id, "repeat": None})
+        record = run_record(which, host, release, {"id": session_id, "repeat": None})
         with RunFolder(args.runs, STACK, which.name, f"{session_id}-gate", record) as folder:
             folder.finish("unsupported", f"{answer.reason} ({answer.source})", EXIT_UNSUPPORTED)
         folders.append(folder.path)
@@ -168,7 +146,7 @@ def run_all(chosen: Sequence[Experiment], host: dict[str, Any], args: argparse.N
     for number in range(total):
         repeat, which = number // len(runnable) + 1, runnable[number % len(runnable)]
         session = {"id": session_id, "repeat": repeat, "order": number, "repeats": args.repeats}
-        record = {**base_record(which, host, release, session), "kind": kinds[which.name]}
+        record = {**run_record(which, host, release, session), "kind": kinds[which.name]}
         folder = RunFolder(args.runs, STACK, which.name, f"{session_id}-r{repeat}", record)
         folders.append(folder.path)
         try:
@@ -185,11 +163,6 @@ def run_all(chosen: Sequence[Experiment], host: dict[str, Any], args: argparse.N
     if failed:
         return EXIT_FAILED
     return EXIT_OK if runnable else EXIT_UNSUPPORTED
-
-
-def say(line: str) -> None:
-    """Progress, one line a run, on stderr."""
-    print(line, file=sys.stderr, flush=True)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -217,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_host(host, rows, max(memory_need_bytes(which) for which in chosen))
         if args.check:
             for which in chosen:
-                answer = ask_gate(which, host, rows.release)
+                answer = ask_gate(which.precision, host, STACK, rows.release)
                 say(f"{which.name}: {answer.status}: {answer.reason}")
             return EXIT_OK
         return run_all(chosen, host, args, rows.release)

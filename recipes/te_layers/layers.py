@@ -11,8 +11,9 @@ from typing import Any
 import torch
 import transformer_engine.pytorch as te
 
+from recipes.effective import attention_backend, effective_precision
 from recipes.runs import RunFolder
-from recipes.te_layers.engine import attention_backend, effective_precision, make_recipe
+from recipes.te_layers.engine import make_recipe
 from recipes.te_layers.experiments import Experiment
 
 TE_ACTIVATIONS = {"swiglu": "swiglu", "squared_relu": "srelu"}

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from analysis.exhibits.recipe_pairs import build, read_pairs
 
-TABLE = Path("results/published/nemo_25_04_recipes.csv")
+TABLE = Path("recipes/nemo/recommended.csv")
 
 
 def test_five_of_fifteen_pairs_differ() -> None:
-    found = build(Path("results/raw"), TABLE.with_name("published.csv")).table
+    found = build(Path("results/raw"), Path("results/published/published.csv")).table
     assert found.height == 15
     unequal = found.filter(~found["like_for_like"])
     assert set(zip(unequal["model"], unequal["hardware"], strict=True)) == {

@@ -3,25 +3,11 @@ and attributes; that its real ones have them was seen on a GPU, not here."""
 
 from __future__ import annotations
 
-import importlib
-import sys
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-TE = ("transformer_engine", "transformer_engine.common", "transformer_engine.common.recipe")
-
-
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module, importable without torch: what it imports is not called by what is tested."""
-    for name in TE:
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    sys.modules["transformer_engine.common"].recipe = sys.modules["transformer_engine.common.recipe"]  # type: ignore[attr-defined]
-    monkeypatch.delitem(sys.modules, "recipes.te_layers.engine", raising=False)
-    yield importlib.import_module("recipes.te_layers.engine")
-    sys.modules.pop("recipes.te_layers.engine", None)
+from recipes import effective as engine
 
 
 def module(name: str, quantizer: str | None, **attributes: Any) -> Any:
@@ -49,25 +35,25 @@ def module(name: str, quantizer: str | None, **attributes: Any) -> Any:
         ("SomethingNew", "SomethingNew"),
     ],
 )
-def test_each_recipe_is_known_by_its_quantizers(engine: Any, quantizer: str | None, precision: str) -> None:
+def test_each_recipe_is_known_by_its_quantizers(quantizer: str | None, precision: str) -> None:
     modules = [module("LayerNormLinear", quantizer), module("Linear", quantizer), module("LayerNormMLP", quantizer)]
     found = engine.effective_precision([*modules, object()])
     assert found["precision"] == precision
     assert sum(found["quantizers"].values()) == (6 if quantizer else 0)
 
 
-def test_one_module_left_in_bf16_shows(engine: Any) -> None:
+def test_one_module_left_in_bf16_shows() -> None:
     modules = [module("Linear", "Float8Quantizer"), module("Linear", None)]
     assert engine.effective_precision(modules)["precision"] == ["bf16", "fp8_delayed"]
 
 
-def test_attention_proves_nothing(engine: Any) -> None:
+def test_attention_proves_nothing() -> None:
     """Its quantizers exist under every recipe and are not used."""
     modules = [module("Linear", None), module("DotProductAttention", "Float8Quantizer")]
     assert engine.effective_precision(modules) == {"precision": "bf16", "quantizers": {}}
 
 
-def test_the_hadamard_transform_tells_the_two_nvfp4_apart(engine: Any) -> None:
+def test_the_hadamard_transform_tells_the_two_nvfp4_apart() -> None:
     plain = [module("Linear", "NVFP4Quantizer", with_rht=False)]
     assert engine.effective_precision(plain)["precision"] == "nvfp4_no_rht"
     mixed = [*plain, module("Linear", "NVFP4Quantizer", with_rht=True)]

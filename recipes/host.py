@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import json
+import subprocess
+import sys
 from typing import Any
+
+from recipes.runs import RunError
 
 LIBRARIES = (
     "torch",
+    "nemo-toolkit",
+    "megatron-core",
+    "nemo_run",
+    "lightning",
     "transformer_engine",
     "transformer_engine_cu12",
     "transformer_engine_cu13",
@@ -94,3 +103,20 @@ def probe() -> dict[str, Any]:
         "memory_free_bytes": free,
         **nvml_readings(gpu_uuid),
     }
+
+
+def probe_apart() -> dict[str, Any]:
+    """`probe()` in a process of its own, so that a launcher that only starts others holds no GPU memory.
+
+    Raises RunError when the probe dies.
+    """
+    done = subprocess.run([sys.executable, "-m", "recipes.host"], capture_output=True, text=True)
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["no message"])[-1][:300]
+        raise RunError(f"this host could not be read: {said}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(probe()))

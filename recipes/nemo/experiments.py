@@ -1,0 +1,330 @@
+"""From `experiments.yaml` and NVIDIA's layouts to experiments. Imports neither NeMo nor torch."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from recipes.catalog import CatalogError, Model, load_hardware, load_models, load_precisions, lookup
+from recipes.catalog.reading import Entry, read_yaml
+
+STACK = "nemo"
+HERE = Path(__file__).parent
+EXPERIMENTS = HERE / "experiments.yaml"
+Tier = Literal["cluster", "one_gpu", "cpu"]
+
+
+class Release(Entry):
+    """A release of the NeMo Framework: its own packages, and the container that holds it."""
+
+    nemo_toolkit: str
+    megatron_core: str
+    image: str
+
+
+class Layout(Entry):
+    """How a step is spread over GPUs. Batches are in samples (sequences); `virtual_pipeline` 1 means none."""
+
+    gpus: int = Field(default=1, gt=0)
+    tensor_parallel: int = Field(default=1, gt=0)
+    pipeline_parallel: int = Field(default=1, gt=0)
+    context_parallel: int = Field(default=1, gt=0)
+    virtual_pipeline: int = Field(default=1, gt=0)
+    micro_batch_samples: int = Field(default=1, gt=0)
+    global_batch_samples: int = Field(default=1, gt=0)
+    cuda_graphs: bool = False
+    fsdp: bool = False
+    recomputed_layers: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _divides(self) -> Layout:
+        model_parallel = self.tensor_parallel * self.pipeline_parallel * self.context_parallel
+        if self.gpus % model_parallel:
+            raise ValueError(
+                f"{self.gpus} GPUs are not a multiple of tensor x pipeline x context parallel = {model_parallel}"
+            )
+        if self.global_batch_samples % (self.micro_batch_samples * self.data_parallel):
+            raise ValueError(
+                f"global batch {self.global_batch_samples} is not a multiple of micro-batch {self.micro_batch_samples}"
+                f" x data parallel {self.data_parallel}"
+            )
+        return self
+
+    @property
+    def data_parallel(self) -> int:
+        """Copies of the model that see different samples."""
+        return self.gpus // (self.tensor_parallel * self.pipeline_parallel * self.context_parallel)
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches each copy works through in one step (gradient accumulation)."""
+        return self.global_batch_samples // (self.micro_batch_samples * self.data_parallel)
+
+
+class Experiment(Entry):
+    """One experiment, resolved: everything of ours that decides what NeMo trains."""
+
+    name: str
+    tier: Tier
+    model: str
+    hardware: str = Field(description="the catalog's key, or `cpu`")
+    precision: str
+    release: str
+    gpus_per_node: int = Field(gt=0)
+    layout: Layout
+    dimensions: Model
+    cut: tuple[str, ...] = Field(default=(), description="what is smaller than in the model, for every label")
+    steps: int = Field(gt=0)
+    seed: int
+    first_last_layers_bf16: bool = False
+    matched: bool = Field(default=False, description="in the layout of the BF16 recipe, not in NVIDIA's own")
+    baseline: str | None = Field(default=None, description="the experiment that a speedup is taken over")
+
+    @model_validator(mode="after")
+    def _whole_nodes(self) -> Experiment:
+        if self.layout.gpus > self.gpus_per_node and self.layout.gpus % self.gpus_per_node:
+            raise ValueError(f"{self.layout.gpus} GPUs are no whole number of nodes of {self.gpus_per_node}")
+        return self
+
+    @property
+    def nodes(self) -> int:
+        """Nodes the experiment occupies."""
+        return -(-self.layout.gpus // self.gpus_per_node)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in one step."""
+        return self.layout.global_batch_samples * self.dimensions.sequence
+
+
+class Hardware(Entry):
+    """A cluster's GPU: the catalog's key and the GPUs of one node."""
+
+    key: str
+    gpus_per_node: int = Field(gt=0)
+
+
+class Block(Entry):
+    """Block scaling, in a release of its own and with its own baseline."""
+
+    release: str
+    hardware: tuple[str, ...] = ()
+    precisions: tuple[str, ...]
+
+
+class Cluster(Entry):
+    """The full recipes."""
+
+    recommended: str
+    steps: int = Field(gt=0)
+    time_limit: str
+    hardware: dict[str, Hardware]
+    precisions: tuple[str, ...]
+    block: Block
+
+
+class Depth(Entry):
+    """How much of a model one GPU holds."""
+
+    layers: int = Field(gt=0)
+    micro_batches: int = Field(gt=0)
+    vocabulary: int | None = Field(default=None, gt=0)
+
+
+class GpuName(Entry):
+    """How the GPU is called in names, and its key in the catalog."""
+
+    name: str
+    key: str
+
+
+class OneGpu(Entry):
+    """True width, reduced depth."""
+
+    hardware: GpuName
+    steps: int = Field(gt=0)
+    precisions: tuple[str, ...]
+    block: Block
+    models: dict[str, Depth]
+    first_last_layers_bf16: tuple[str, ...]
+
+
+class Cpu(Entry):
+    """Plumbing: every recipe with tiny dimensions."""
+
+    steps: int = Field(gt=0)
+    dimensions: dict[str, int]
+    micro_batch_samples: int = Field(gt=0)
+    global_batch_samples: int = Field(gt=0)
+    layouts: dict[str, dict[str, int]]
+
+
+class ExperimentFile(Entry):
+    """`experiments.yaml`."""
+
+    releases: dict[str, Release]
+    seed: int
+    cluster: Cluster
+    one_gpu: OneGpu
+    cpu: Cpu
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> ExperimentFile:
+        for block in (self.cluster.block, self.one_gpu.block):
+            lookup("release of nemo", block.release, self.releases)
+        for name in (*self.cluster.precisions, *self.one_gpu.precisions):
+            lookup("precision", name, load_precisions())
+        keys = [*(hardware.key for hardware in self.cluster.hardware.values()), self.one_gpu.hardware.key]
+        for key in keys:
+            lookup("hardware", key, load_hardware())
+        for name in self.one_gpu.models:
+            lookup("model", name, load_models())
+        return self
+
+
+MAIN_RELEASE = "25.04"
+
+
+@cache
+def load_experiments() -> ExperimentFile:
+    """`experiments.yaml`, validated. Raises CatalogError."""
+    return read_yaml(EXPERIMENTS, ExperimentFile)
+
+
+@cache
+def recommended() -> dict[tuple[str, str, str], Layout]:
+    """NVIDIA's layouts at 25.04 by model, hardware (our short name) and dtype (`bf16`, `fp8`). Raises CatalogError."""
+    path = HERE / load_experiments().cluster.recommended
+    found = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for number, row in enumerate(csv.DictReader(file), 2):
+            values = {name: row[name] for name in Layout.model_fields if name in row}
+            try:
+                layout = Layout.model_validate(values)
+            except ValidationError as error:
+                raise CatalogError(f"{path}: line {number}: {error.errors()[0]['msg']}") from error
+            if [layout.data_parallel, layout.micro_batches] != [
+                int(row["data_parallel"]),
+                int(row["gradient_accumulation"]),
+            ]:
+                raise CatalogError(f"{path}: line {number}: data_parallel or gradient_accumulation does not follow")
+            found[row["model"], row["hardware"].lower(), row["dtype"]] = layout
+    return found
+
+
+def _cluster() -> Iterator[dict[str, Any]]:
+    rows = load_experiments()
+    for (model, hardware, dtype), layout in recommended().items():
+        base = recommended()[model, hardware, "bf16"]
+        place = rows.cluster.hardware[hardware]
+        common = {
+            "tier": "cluster",
+            "model": model,
+            "hardware": place.key,
+            "gpus_per_node": place.gpus_per_node,
+            "dimensions": load_models()[model],
+            "steps": rows.cluster.steps,
+            "release": MAIN_RELEASE,
+        }
+        start = f"{model}-{hardware}"
+        for precision in rows.cluster.precisions:
+            if (precision == "bf16") == (dtype == "bf16"):
+                baseline = None if dtype == "bf16" else f"{start}-bf16"
+                one = {**common, "precision": precision, "baseline": baseline}
+                yield {**one, "name": f"{start}-{precision}", "layout": layout}
+                if layout != base:
+                    yield {**one, "name": f"{start}-{precision}-matched", "layout": base, "matched": True}
+        block = rows.cluster.block
+        if dtype == "bf16" and hardware in block.hardware:
+            for precision in block.precisions:
+                name = f"{start}-{precision}-{block.release}"
+                baseline = None if precision == "bf16" else f"{start}-bf16-{block.release}"
+                one = {**common, "release": block.release, "precision": precision, "baseline": baseline}
+                yield {**one, "name": name, "layout": layout}
+
+
+def _one_gpu() -> Iterator[dict[str, Any]]:
+    rows = load_experiments().one_gpu
+    for model, depth in rows.models.items():
+        full = load_models()[model]
+        cut = [f"{depth.layers} of {full.layers} layers"]
+        changes = {"layers": depth.layers}
+        if depth.vocabulary:
+            cut.append(f"vocabulary {depth.vocabulary} of {full.vocabulary}")
+            changes["vocabulary"] = depth.vocabulary
+        common = {
+            "tier": "one_gpu",
+            "model": model,
+            "hardware": rows.hardware.key,
+            "gpus_per_node": 1,
+            "layout": Layout(global_batch_samples=depth.micro_batches),
+            "dimensions": full.model_copy(update=changes),
+            "cut": tuple(cut),
+            "steps": rows.steps,
+        }
+        start = f"{model}-{rows.hardware.name}"
+        for release, precisions in ((MAIN_RELEASE, rows.precisions), (rows.block.release, rows.block.precisions)):
+            end = "" if release == MAIN_RELEASE else f"-{release}"
+            for precision in precisions:
+                baseline = None if precision == "bf16" else f"{start}-bf16{end}"
+                one = {**common, "release": release, "precision": precision, "baseline": baseline}
+                yield {**one, "name": f"{start}-{precision}{end}"}
+                if precision == "fp8_current" and model in rows.first_last_layers_bf16:
+                    yield {**one, "name": f"{start}-{precision}-first_last_bf16{end}", "first_last_layers_bf16": True}
+
+
+def _cpu() -> Iterator[dict[str, Any]]:
+    rows = load_experiments().cpu
+    models = list(load_experiments().one_gpu.models)
+    for model in models:
+        full = load_models()[model]
+        common = {
+            "tier": "cpu",
+            "model": model,
+            "hardware": "cpu",
+            "precision": "bf16",
+            "release": MAIN_RELEASE,
+            "dimensions": full.model_copy(update=rows.dimensions),
+            "cut": tuple(f"{key} {value} of {getattr(full, key)}" for key, value in rows.dimensions.items()),
+            "steps": rows.steps,
+        }
+        batch = {
+            "micro_batch_samples": rows.micro_batch_samples,
+            "global_batch_samples": rows.global_batch_samples,
+        }
+        yield {**common, "name": f"{model}-cpu-bf16", "gpus_per_node": 1, "layout": Layout.model_validate(batch)}
+        for name, parallel in rows.layouts.items() if model == models[0] else ():
+            ranks = parallel.get("tensor_parallel", 1) * parallel.get("pipeline_parallel", 1) * parallel.get("gpus", 1)
+            layout = Layout.model_validate({**batch, **parallel, "gpus": ranks})
+            yield {**common, "name": f"{model}-cpu-bf16-{name}", "gpus_per_node": ranks, "layout": layout}
+
+
+@cache
+def all_experiments() -> dict[str, Experiment]:
+    """Every experiment by name: cluster, one GPU, CPU. Raises CatalogError."""
+    seed = load_experiments().seed
+    made = [Experiment(**row, seed=seed) for rows in (_cluster(), _one_gpu(), _cpu()) for row in rows]
+    by_name = {one.name: one for one in made}
+    assert len(by_name) == len(made), "two experiments have one name"
+    return by_name
+
+
+def experiment(name: str) -> Experiment:
+    """The experiment of that name. Raises CatalogError with near misses, and the allowed models and precisions."""
+    found = all_experiments()
+    if name in found:
+        return found[name]
+    parts = name.split("-")
+    lookup("model of nemo", parts[0], dict.fromkeys(one.model for one in found.values()))
+    hardware = dict.fromkeys(other.split("-")[1] for other in found)
+    if len(parts) > 1:
+        lookup("hardware of nemo", parts[1], hardware)
+    if len(parts) > 2:
+        lookup("precision of nemo", parts[2], dict.fromkeys(one.precision for one in found.values()))
+    alike = [other for other in found if other.startswith("-".join(parts[:2]) + "-")]
+    raise CatalogError(f"unknown experiment {name!r}; of this model and hardware there are: {', '.join(alike)}")

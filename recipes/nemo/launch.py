@@ -1,0 +1,264 @@
+"""From an experiment to a run folder: check the host, ask the gate, start the ranks, seal what they leave.
+
+    python -m recipes.nemo.launch llama3_8b-cpu-bf16 --runs runs
+
+Exit codes: 0 the run completed, 1 it failed, 2 wrong arguments or host, 3 the gate refused (recorded as a run), and
+128 + n when signal n stopped it. Full recipes go to a cluster instead: `python -m recipes.nemo.submit`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from recipes.catalog import CatalogError, parameters
+from recipes.host import probe_apart
+from recipes.launching import CHECKOUT, ask_gate, base_record, say
+from recipes.nemo.experiments import STACK, Experiment, experiment, load_experiments
+from recipes.power import PowerSampler
+from recipes.runs import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_UNSUPPORTED,
+    EXIT_USAGE,
+    LOG,
+    POWER,
+    RunError,
+    RunFolder,
+    new_session_id,
+    to_json,
+    write_atomically,
+)
+
+# environment of every rank, from NVIDIA's performance scripts and from running without a network
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "False",
+    "USE_TORCH": "1",
+    "USE_TF": "0",
+    "USE_FLAX": "0",
+    "TORCH_NCCL_AVOID_RECORD_STREAMS": "1",
+    "NCCL_NVLS_ENABLE": "0",
+    "NVTE_FWD_LAYERNORM_SM_MARGIN": "16",
+    "NVTE_BWD_LAYERNORM_SM_MARGIN": "16",
+    "PYTHONWARNINGS": "ignore",
+}
+FACTS = "facts.json"
+# bytes a parameter: BF16 weight and gradient, FP32 master weight and two moments
+BYTES_A_PARAMETER = 16
+
+
+def check_host(which: Experiment, host: dict[str, Any]) -> None:
+    """Refuse a host that cannot run the experiment, before anything is written. Raises RunError."""
+    release = load_experiments().releases[which.release]
+    for package, wanted in (("nemo-toolkit", release.nemo_toolkit), ("megatron-core", release.megatron_core)):
+        found = host["versions"].get(package)
+        if found is None:
+            raise RunError(f"{package} is not installed; `make envs` builds it, or unpack a bundle (docs/nemo.md)")
+        if found.split("rc")[0] != wanted:
+            raise RunError(f"{package} {found} found, {which.name} is for {wanted}; use envs/nemo of that release")
+    if which.tier == "cpu":
+        if which.layout.context_parallel > 1:
+            raise RunError("context parallelism does not exist on CPU (megatron-core needs Transformer Engine for it)")
+        return
+    if host["gpus"] != which.layout.gpus:
+        raise RunError(
+            f"{which.name} runs on {which.layout.gpus} GPUs, {host['gpus']} are visible; set CUDA_VISIBLE_DEVICES, or"
+            " send it to a cluster: python -m recipes.nemo.submit"
+        )
+    if "transformer_engine" not in host["versions"]:
+        raise RunError("Transformer Engine is not installed: NeMo would train BF16 and say nothing; see docs/nemo.md")
+    if host.get("import_error"):
+        raise RunError(f"Transformer Engine does not import: {host['import_error']}; install the environment anew")
+    need = BYTES_A_PARAMETER * parameters(which.dimensions) // which.layout.gpus
+    if host["memory_free_bytes"] < need:
+        raise RunError(
+            f"{host['memory_free_bytes'] / 2**30:.1f} GiB of device memory free, weights and optimizer alone need"
+            f" {need / 2**30:.1f} GiB; stop what else uses the GPU, or choose a smaller experiment"
+        )
+
+
+def command(which: Experiment, args: argparse.Namespace) -> list[str]:
+    """The process that trains: one rank directly, several through torchrun."""
+    ranks = which.layout.gpus
+    start = [sys.executable]
+    if ranks > 1:
+        logs = ["--log-dir", "ranks", "--redirects", ",".join(f"{rank}:3" for rank in range(1, ranks))]
+        start += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *logs]
+    start += ["-m", "recipes.nemo.worker"]
+    start += ["--checkpoint-every", str(args.checkpoint_every)] if args.checkpoint_every else []
+    start += ["--resume", str(args.resume)] if args.resume else []
+    return start + (["--profile-step", str(args.profile_step)] if args.profile_step >= 0 else [])
+
+
+@contextlib.contextmanager
+def signals_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """SIGTERM and SIGINT go to the ranks, so that they end in order and the folder is sealed afterwards."""
+
+    def hand_on(number: int, frame: Any) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+
+    before = {number: signal.signal(number, hand_on) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def train(which: Experiment, folder: RunFolder, host: dict[str, Any], args: argparse.Namespace) -> int:
+    """Run the ranks with their output in log.txt; returns the exit code as a shell would see it."""
+    path = [
+        str(CHECKOUT),
+        *(str(Path(part).absolute()) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part),
+    ]
+    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}
+    # megatron-core asserts on these; Transformer Engine chooses by itself
+    environment.pop("NVTE_FLASH_ATTN", None)
+    environment.pop("NVTE_FUSED_ATTN", None)
+    if which.layout.tensor_parallel * which.layout.context_parallel > 1:
+        environment.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+    if which.tier == "cpu":
+        environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    power = PowerSampler(folder.path / POWER, host["gpu_uuid"]) if which.layout.gpus == 1 and host["gpus"] else None
+    with tempfile.TemporaryDirectory(prefix="fewbits-nemo-") as scratch, power or contextlib.nullcontext():
+        # what NeMo and its libraries write beside a run's own files
+        environment |= {"NEMO_HOME": scratch, "NEMORUN_HOME": scratch, "MPLCONFIGDIR": scratch, "HF_HOME": scratch}
+        process = subprocess.Popen(
+            command(which, args),
+            stdout=folder.log_file_descriptor(),
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            cwd=folder.path,  # NeMo prints where it writes: `nemo`, not a folder of this machine
+            start_new_session=True,
+        )
+        with signals_to(process):
+            code = process.wait()
+    return 128 - code if code < 0 else code
+
+
+def why(log: Path) -> str:
+    """The last line of a log that names an error, or its last line."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 65536))
+        lines = file.read().decode("utf-8", errors="replace").splitlines()
+    errors = [
+        line.strip() for line in lines if re.match(r"\s*(?:\[rank\d+\]:\s*)?[\w.]*(?:Error|Exception)\b.*:", line)
+    ]
+    return ([*errors] or [line for line in lines if line.strip()] or ["no output"])[-1][:300]
+
+
+def take_facts(folder: RunFolder) -> dict[str, Any]:
+    """What the first rank left about itself, moved into run.json."""
+    path = folder.path / FACTS
+    if not path.is_file():
+        return {}
+    facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    path.unlink()
+    folder.record["effective_precision"] = facts.pop("effective_precision", None)
+    folder.record["nemo"] = facts
+    return facts
+
+
+def tidy(folder: Path, keep_checkpoints: bool) -> None:
+    """Flatten the logs of further ranks to rank-N.log; drop NeMo's own folder but for checkpoints that are wanted."""
+    for log in sorted((folder / "ranks").glob("*/attempt_0/*/stdout.log")):
+        rank = log.parent.name
+        text = log.read_bytes() + (
+            log.with_name("stderr.log").read_bytes() if log.with_name("stderr.log").is_file() else b""
+        )
+        (folder / f"rank-{rank}.log").write_bytes(text)
+    shutil.rmtree(folder / "ranks", ignore_errors=True)
+    if not keep_checkpoints:
+        shutil.rmtree(folder / "nemo", ignore_errors=True)
+
+
+def run(which: Experiment, args: argparse.Namespace) -> int:
+    """One experiment, one run folder; returns the exit code."""
+    host = probe_apart()
+    answer = ask_gate(which.precision, host, STACK, which.release)
+    if which.tier == "cpu" and which.precision != "bf16":
+        answer = ask_gate(which.precision, {"gpus": 0}, STACK, which.release)
+    session_id = new_session_id()
+    session = {"id": session_id, "repeat": args.repeat, "resumed_from": str(args.resume) if args.resume else None}
+    locks = ["envs/nemo/requirements.lock", "envs/nemo/release.lock"]
+    if which.tier != "cpu":
+        locks[0] = "envs/nemo_gpu/requirements.lock"
+    if which.release == "25.07":
+        locks[1] = "envs/nemo_25_07/release.lock"
+    record = {
+        **base_record(which, which.precision, which.release, host, locks, session),
+        "seed": which.seed,
+        "data": "NeMo's MockDataModule: uniform random tokens from NumPy's default generator, seed 42 + sample",
+    }
+    if answer.status == "unsupported":
+        with RunFolder(args.runs, STACK, which.name, f"{session_id}-gate", record) as folder:
+            folder.finish("unsupported", f"{answer.reason} ({answer.source})", EXIT_UNSUPPORTED)
+        say(f"{which.name}: unsupported here: {answer.reason}")
+        return EXIT_UNSUPPORTED
+    check_host(which, host)
+    record["kind"] = "measured" if answer.status == "native" else "emulated"
+    with RunFolder(args.runs, STACK, which.name, f"{session_id}-r{args.repeat}", record) as folder:
+        code = train(which, folder, host, args)
+        facts = take_facts(folder)
+        done = facts.get("steps_done") == which.steps
+        if code == EXIT_OK and done:
+            folder.finish("completed")
+        elif code > 128:
+            folder.finish("interrupted", f"stopped by signal {code - 128}", code)
+        else:
+            code = code or EXIT_FAILED
+            folder.finish("failed", why(folder.path / LOG), code)
+        tidy(folder.path, bool(args.checkpoint_every) and (code == EXIT_OK or code > 128))
+    say(f"{which.name}: {folder.record['outcome']['status']}: {folder.record['outcome']['reason'] or folder.path}")
+    if args.session_file:
+        paths = [folder.path.relative_to(args.runs).as_posix()]
+        write_atomically(args.session_file, to_json({"session": session_id, "runs": paths}))
+    return code
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Command line to arguments."""
+    parser = argparse.ArgumentParser(prog="nemo", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("experiment", help="a name of `fewbits experiments`, e.g. llama3_8b-cpu-bf16")
+    parser.add_argument("--steps", type=int, help="default: experiments.yaml")
+    parser.add_argument("--repeat", type=int, default=1, help="number of this repeat, for the run's name")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where run folders go")
+    parser.add_argument("--session-file", type=Path, help="write the list of run folders here when the run has ended")
+    parser.add_argument("--checkpoint-every", type=int, default=0, metavar="K", help="keep a checkpoint every K steps")
+    parser.add_argument("--resume", type=Path, help="checkpoint to go on from")
+    parser.add_argument("--profile-step", type=int, default=-1, metavar="N", help="profile step N into kernels.csv")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    args = parse(arguments)
+    args.runs = args.runs.absolute()
+    args.resume = args.resume.absolute() if args.resume else None
+    try:
+        which = experiment(args.experiment)
+        if args.steps:
+            which = which.model_copy(update={"steps": args.steps})
+        return run(which, args)
+    except (CatalogError, RunError) as error:
+        say(f"nemo: {error}")
+        return EXIT_USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
