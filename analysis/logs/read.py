@@ -10,9 +10,10 @@ import numpy as np
 from analysis.logs.columns import Column
 from analysis.logs.format import Event, Format
 from analysis.logs.formats import detect, first_unmatched
-from analysis.logs.layout import Parsed, Rows, Scanner, values_of
+from analysis.logs.layout import Parsed, Rows, values_of
 from analysis.logs.log_run import LogRun
 from analysis.logs.run import Reason
+from analysis.logs.scanner import Scanner
 from analysis.logs.source import LONGEST_LINE, Block, Source
 from analysis.logs.timeline import Timeline
 

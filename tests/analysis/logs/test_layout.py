@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.logs.formats import FORMATS
-from analysis.logs.layout import EVENT, Parsed, Scanner, Spot, number, values_of
+from analysis.logs.layout import EVENT, Parsed, Spot, number, values_of
+from analysis.logs.scanner import Scanner
 from analysis.logs.source import PAD
 from tests.write_logs import WRITERS, text
 
