@@ -23,7 +23,8 @@ import zstandard
 from analysis.logs.run import Reason
 from recipes.runs import RunError
 
-BLOCK = 1 << 20
+# What is read at a time, and how much of it is handed on together: what a block costs besides its lines counts less.
+CHUNK, BLOCK = 1 << 20, 4 << 20
 LONGEST_LINE = 1 << 20
 _PLAIN = 1 << 17
 # Beyond both, a compressed file is taken for a decompression bomb. Real logs shrink 10 to 50 times.
@@ -33,8 +34,8 @@ _ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-_]?")
 _MAGIC = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zXZ\x00", "xz"))
 
 
-# Behind every block: room for reading in words of eight bytes, and a '0' (layout.py).
-PAD = b"\0\0\0\0\0\0\0\x000"
+# Behind every block: room for reading in words of eight bytes (scanner.py).
+PAD = b"\0" * 8
 
 
 @dataclass(frozen=True)
@@ -78,17 +79,26 @@ class Source:
     def blocks(self) -> Iterator[Block]:
         """Blocks of cleaned lines: no ANSI codes, no carriage returns. A line that is too long is left empty."""
         carry, dropping = b"", False
+        parts: list[bytes] = []
         for chunk in self._plain():
             end = chunk.rfind(b"\n") + 1
             if not end:
                 carry = b"" if dropping else carry + chunk
                 dropping = dropping or len(carry) > LONGEST_LINE
                 continue
-            first = chunk[: chunk.index(b"\n")] if len(carry) > LONGEST_LINE - BLOCK else b""
+            first = chunk[: chunk.index(b"\n")] if len(carry) > LONGEST_LINE - CHUNK else b""
             long = dropping or len(carry) + len(first) > LONGEST_LINE
+            if long and parts:
+                yield Block(b"".join((*parts, PAD)))
+                parts = []
             head = chunk[chunk.index(b"\n") : end] if long else chunk[:end]
-            yield Block(b"".join((b"" if long else _clean(carry), _clean(head), PAD)), too_long=0 if long else None)
+            parts += [b"" if long else _clean(carry), _clean(head)]
             carry, dropping = chunk[end:], False
+            if long or sum(map(len, parts)) >= BLOCK:
+                yield Block(b"".join((*parts, PAD)), too_long=0 if long else None)
+                parts = []
+        if parts:
+            yield Block(b"".join((*parts, PAD)))
         if carry and not dropping:
             yield Block(b"".join((_clean(carry), b"\n", PAD)), cut=True)
         elif dropping:
@@ -99,11 +109,11 @@ class Source:
         head = self._take(6)
         kind = next((name for magic, name in _MAGIC if head.startswith(magic)), None)
         if kind is None:
-            while chunk := head + self._take(BLOCK):
+            while chunk := head + self._take(CHUNK):
                 yield chunk
                 head = b""
             return
-        reader = io.BufferedReader(_Counted(self, head), BLOCK)
+        reader = io.BufferedReader(_Counted(self, head), CHUNK)
         plain: Any
         if kind == "gzip":
             plain = gzip.GzipFile(fileobj=reader)
@@ -114,7 +124,7 @@ class Source:
         try:
             yield from self._checked(plain, kind)
         finally:
-            while reader.read(BLOCK):
+            while reader.read(CHUNK):
                 pass  # the hash is that of the whole file, also when reading was given up
 
     def _checked(self, plain: Any, kind: str) -> Iterator[bytes]:
