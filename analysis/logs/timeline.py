@@ -7,7 +7,9 @@ them first.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +18,8 @@ from analysis.logs.columns import Column, unix_s
 from analysis.logs.layout import Rows
 from analysis.logs.watch import Agreement, Clock, Floats, Frozen, Marked
 
-# Rows kept as they are, and rows kept of older ones (every other stretch of 64 is dropped when there are more).
-RECENT, OLD = 1 << 17, 1 << 16
+# Rows kept; of more, every other stretch of 64 is dropped.
+MOST_KEPT = 3 << 16
 _STRETCH = 64
 _EARLY = 64
 MARKED = ("same_step", "loss_bad", "loss_absent", "grad_bad", "nan_counted", "time_bad", "learning_rate_odd")
@@ -71,8 +73,8 @@ class Timeline:
     batch_sizes: set[float] = field(default_factory=set)
     totals: set[float] = field(default_factory=set)
     _thinned: bool = False
-    _recent: list[Floats] = field(default_factory=list)
-    _old: Floats = field(default_factory=lambda: np.zeros((len(KEPT), 0)))
+    _room: Floats = field(default_factory=lambda: np.zeros((len(KEPT), 64)))  # of which the first _size rows are kept
+    _size: int = 0
     _tail: Floats = field(default_factory=lambda: np.zeros((4, 0)))  # step, lr, consumed, batch of the last two rows
     _redone: Floats = field(default_factory=lambda: np.zeros((len(KEPT), 0)))
 
@@ -83,17 +85,17 @@ class Timeline:
 
     def table(self) -> dict[str, Floats]:
         """Kept columns by name (see KEPT), in order of steps."""
-        whole = np.concatenate([self._old, *self._recent], axis=1)
-        return dict(zip(KEPT, whole, strict=True))
+        return dict(zip(KEPT, self._kept, strict=True))
+
+    @property
+    def _kept(self) -> Floats:
+        return self._room[:, : self._size]
 
     def restart_at(self, step: float, line: int) -> None:
         """A new attempt begins at `step`: forget what it does again, and remember it for comparing."""
-        self.settle()
-        old = self._old
-        cut = int(np.searchsorted(old[0], step))
-        redone = old[:, cut:]
-        self._old = old[:, :cut]
-        self._redone = redone
+        cut = int(np.searchsorted(self._kept[0], step))
+        redone = self._redone = self._kept[:, cut:].copy()
+        self._size = cut
         # where older rows were thinned, they no longer count the steps that are done again
         again = round((self.last_step - step) / self.usual_apart()) + 1
         self.repeated += again if self._thinned and redone.shape[1] else redone.shape[1]
@@ -102,9 +104,8 @@ class Timeline:
         self._early = [pair for pair in self._early if pair[1] < step]
         for marked in (self.loss_bad, self.loss_absent, self.grad_bad, self.nan_counted):
             self.redone_bad += marked.forget_from(step).count
-        last = float(self._old[0, -1]) if cut else float("nan")
         if cut:
-            self._early.append((last, step))
+            self._early.append((float(self._kept[0, -1]), step))
         self._expect_samples = self._samples_at(step)
         self.attempts.append((step, step, line))
         self.clock.restart()
@@ -124,15 +125,14 @@ class Timeline:
         self.restart_at(first, line)
         self.attempts[-1] = later.attempts[0]
         self.attempts += later.attempts[1:]
-        later.settle()
-        self._compare(later._old)
+        self._compare(later._kept)
         begin = later.first_row.get("consumed_samples", np.nan)
         if np.isfinite(expected) and np.isfinite(begin):
             self.overlaps[-1].samples_off = begin - expected
         self.overlaps += later.overlaps
-        self._old = np.concatenate([self._old, later._old], axis=1)
-        if later._old.size:
-            self._old[KEPT.index("first_of_attempt"), -later._old.shape[1]] = 1.0
+        kept = self._keep(list(later._kept))
+        if kept.size:
+            kept[KEPT.index("first_of_attempt"), 0] = 1.0
         self._gaps += later._gaps
         self._early += later._early
         self.steps_apart.update(later.steps_apart)
@@ -156,6 +156,7 @@ class Timeline:
         for name in ("tokens", "work", "samples"):
             getattr(self, name).take(getattr(later, name))
         self.clock.take(later.clock)
+        self._thin()
 
     def usual_apart(self) -> float:
         """How many steps lie between two printed ones: the most frequent distance."""
@@ -188,14 +189,12 @@ class Timeline:
         self.clock.see(unix, values[Column.STEP_TIME_S], np.nan_to_num(real, nan=1.0), step, line)
         self._watch_loss(rows, step, line, apart)
         columns = (Column.STEP_TIME_S, Column.LOSS, Column.TOKENS_PER_S)
-        kept = np.stack([step, *(values[name] for name in columns), unix, line, first, values[Column.LEARNING_RATE]])
-        self._compare(kept)
-        self._recent.append(kept)
+        kept = [step, *(values[name] for name in columns), unix, line, first, values[Column.LEARNING_RATE]]
+        self._compare(self._keep(kept))
         self.rows += step.size
         start = self.attempts[-1]
         self.attempts[-1] = (start[0], float(step[-1]), start[2])
-        if sum(part.shape[1] for part in self._recent) > RECENT:
-            self.settle()
+        self._thin()
 
     def _begins(self, step: Floats, line: NDArray[np.int64]) -> bool:
         """Whether these are the first rows of an attempt."""
@@ -281,8 +280,9 @@ class Timeline:
                 rate = values[Column.TFLOPS]
                 rate = np.where(rate > 0, rate, np.nan)
                 self.work.see(_work(rate, time_s, running_rate) / per_batch, rounding + 0.05 / rate, step, line)
-                self.largest_tflops = max(self.largest_tflops, float(np.nanmax(rate, initial=0.0)))
-                self.settled_tflops = max(self.settled_tflops, float(np.nanmax(rate[step > 1], initial=0.0)))
+                later = rate[int(np.searchsorted(step, 1, side="right")) :]
+                self.largest_tflops = max(self.largest_tflops, float(np.fmax.reduce(rate, initial=0.0)))
+                self.settled_tflops = max(self.settled_tflops, float(np.fmax.reduce(later, initial=0.0)))
         if present[Column.LEARNING_RATE].any() or present[Column.CONSUMED_SAMPLES].any():
             self._watch_samples(rows, step, line, batch)
 
@@ -328,13 +328,27 @@ class Timeline:
             if difference.size:
                 overlap.worst_loss_difference = max(overlap.worst_loss_difference, float(difference.max()))
 
-    def settle(self) -> None:
-        """Move recent rows to the older ones, thinning those when there are too many."""
-        whole = np.concatenate([self._old, *self._recent], axis=1)
-        while whole.shape[1] > OLD + RECENT:
-            whole = whole[:, (np.arange(whole.shape[1]) // _STRETCH) % 2 == 0]
+    def _keep(self, columns: Sequence[NDArray[Any]]) -> Floats:
+        """Put rows behind those that are kept; returns them, where they are kept."""
+        begin, self._size = self._size, self._size + columns[0].size
+        if self._size > self._room.shape[1]:
+            room = np.empty((len(KEPT), max(self._size, min(2 * self._room.shape[1], MOST_KEPT))))
+            room[:, :begin] = self._room[:, :begin]
+            self._room = room
+        for row, column in zip(self._kept, columns, strict=True):
+            row[begin:] = column
+        return self._kept[:, begin:]
+
+    def _thin(self) -> None:
+        """Drop every other stretch while there are too many rows; in place: fresh memory is slow."""
+        while self._size > MOST_KEPT:
+            pairs, rest = divmod(self._size, 2 * _STRETCH)
+            rest = min(rest, _STRETCH)
+            for row in self._kept:
+                row[: pairs * _STRETCH] = row[: pairs * 2 * _STRETCH].reshape(pairs, 2, _STRETCH)[:, 0].ravel()
+                row[pairs * _STRETCH : pairs * _STRETCH + rest] = row[pairs * 2 * _STRETCH :][:rest]
+            self._size = pairs * _STRETCH + rest
             self._thinned = True
-        self._old, self._recent = whole, []
 
     def close(self) -> None:
         """No more rows will come."""

@@ -169,8 +169,7 @@ def test_repeats_are_no_ranks(tmp_path: Path) -> None:
 
 def test_a_restart_into_thinned_rows_counts_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a long run only some rows are kept; what is done again is counted by steps, not by rows kept."""
-    monkeypatch.setattr(timeline, "RECENT", 256)
-    monkeypatch.setattr(timeline, "OLD", 256)
+    monkeypatch.setattr(timeline, "MOST_KEPT", 512)
     (judged,) = judge_files(tmp_path, run=_restarted(write_logs.nemo(2000), 1900, 300))
     steps = as_record(judged)["steps"]
     assert (steps["count"], steps["repeated"], steps["missing"]) == (2000, 1600, 0)
