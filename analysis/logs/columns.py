@@ -74,10 +74,12 @@ def unix_s(rows: Rows) -> NDArray[np.float64]:
     stated, date, clock = (rows.values[column] for column in (Column.UNIX_S, Column.DATE, Column.CLOCK))
     if not rows.present[Column.DATE].any():
         return np.asarray(stated)
-    hours, minutes = np.floor(clock / 10000), np.floor(clock / 100) % 100
+    # `%` takes ten times as long
+    minutes = np.floor(clock / 100)
+    hours = np.floor(minutes / 100)
     # a block seldom spans midnight
     day = _days(date[:1]) if (date == date[0]).all() else _days(date)
-    printed = day * 86400 + hours * 3600 + minutes * 60 + clock % 100
+    printed = day * 86400 + hours * 3600 + (minutes - 100 * hours) * 60 + (clock - 100 * minutes)
     return np.asarray(np.where(np.isnan(stated), printed, stated))
 
 
