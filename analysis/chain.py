@@ -11,9 +11,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import polars as pl
+from typing import TYPE_CHECKING, Any
 
 from analysis.judge import judge
 from analysis.logs import read_run
@@ -21,6 +19,9 @@ from analysis.published import read_published
 from recipes.catalog import CatalogError, lookup
 from recipes.runs import MANIFEST, find_runs, sha256_of
 from results.pointers import pointed, pointer_of
+
+if TYPE_CHECKING:  # polars is imported where a table is read: it would be a fifth of every command's start
+    import polars as pl
 
 RAW = Path("results/raw")
 _RUN = re.compile(r"[\w.-]+/[\w.-]+/[\w.-]+")  # stack, experiment, run id
@@ -39,6 +40,8 @@ class Link:
 
 def read_exhibit(name: str, folder: Path = EXHIBITS) -> pl.DataFrame:
     """An exhibit's table. Raises CatalogError with the names there are."""
+    import polars as pl
+
     known = {path.stem: path for path in sorted(folder.glob("*.csv"))}
     return pl.read_csv(lookup("exhibit", name, known), infer_schema_length=None)
 
@@ -48,6 +51,8 @@ def choose_row(frame: pl.DataFrame, row: str) -> dict[str, Any]:
 
     Raises CatalogError when that is no row, or more than one (with the numbers of those that fit).
     """
+    import polars as pl
+
     numbered = frame.with_row_index("row", offset=1)
     if row.isdigit():
         chosen = numbered.filter(pl.col("row") == int(row))
