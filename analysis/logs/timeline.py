@@ -332,7 +332,7 @@ class Timeline:
         """Put rows behind those that are kept; returns them, where they are kept."""
         begin, self._size = self._size, self._size + columns[0].size
         if self._size > self._room.shape[1]:
-            room = np.empty((len(KEPT), max(self._size, min(2 * self._room.shape[1], MOST_KEPT))))
+            room = np.empty((len(KEPT), max(self._size, 2 * self._room.shape[1])))
             room[:, :begin] = self._room[:, :begin]
             self._room = room
         for row, column in zip(self._kept, columns, strict=True):
