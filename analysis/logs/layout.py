@@ -8,8 +8,9 @@ its numbers stand. Lines that are the same but for their digits have one *shape*
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,6 +139,16 @@ class Batch:
     digits: Bytes
 
 
+@dataclass(frozen=True)
+class _Room:
+    """Where a shape's digits go, whose value is multiplied or divided by which power of ten, and what follows."""
+
+    rows: Ints
+    raised: Sequence[tuple[int, int, np.ufunc]]
+    divisor: Floats
+    constant: Floats
+
+
 class Numbers:
     """Reads the numbers of many lines at once, of all shapes. For each part of a number (its mantissa, its exponent)
     there is room for the longest one so far, in groups of four digits; mantissas come first."""
@@ -145,7 +156,7 @@ class Numbers:
     def __init__(self) -> None:
         self._widths: dict[tuple[bool, int], int] = {}
         self._ends: dict[tuple[bool, int], int] = {}
-        self._rows: dict[Shape, Ints] = {}
+        self._known: dict[Shape, _Room] = {}
 
     def widen(self, shape: Shape) -> None:
         """Make room for a new shape."""
@@ -155,22 +166,30 @@ class Numbers:
         for part in sorted(self._widths):
             end += self._widths[part]
             self._ends[part] = end
-        self._rows.clear()
+        self._known.clear()
 
-    def _room(self, shape: Shape) -> Ints:
-        """Where a shape's digits go."""
-        if shape not in self._rows:
+    def _room(self, shape: Shape) -> _Room:
+        if shape not in self._known:
             ends = [(self._ends[part], len(places)) for part, places in shape.digits.items()]
-            self._rows[shape] = np.array([row for end, width in ends for row in range(end - width, end)], np.int64)
-        return self._rows[shape]
+            rows = np.array([row for end, width in ends for row in range(end - width, end)], dtype=np.int64)
+            order = list(self._ends)
+            raised = [
+                (order.index((False, column)), row, np.divide if column in shape.negative_exponent else np.multiply)
+                for row, (exponent, column) in enumerate(order)
+                if exponent and (exponent, column) in shape.digits
+            ]
+            columns = [column for exponent, column in order if not exponent]
+            self._known[shape] = _Room(rows, raised, shape.divisor[columns], shape.constant[columns])
+        return self._known[shape]
 
     def read(self, batches: list[Batch]) -> tuple[list[int], Floats]:
         """Columns and their values (columns x lines), batch by batch; NaN where a shape has no such column."""
         slots = np.cumsum([0, *(batch.lines.size for batch in batches)]).tolist()
+        rooms = [(self._room(batch.shape), slice(*slot)) for batch, slot in zip(batches, pairwise(slots), strict=True)]
         # digits of one place lie side by side, so that each step works through long rows
         digits = np.zeros((sum(self._widths.values()), slots[-1]), dtype=np.uint8)
-        for batch, begin, end in zip(batches, slots, slots[1:], strict=False):
-            digits[self._room(batch.shape), begin:end] = batch.digits
+        for batch, (room, here) in zip(batches, rooms, strict=True):
+            digits[room.rows, here] = batch.digits
         twos = digits[::2] * np.uint8(10)
         twos += digits[1::2]
         fours = twos[::2] * np.uint16(100)
@@ -181,15 +200,10 @@ class Numbers:
                 number_read *= 10_000
                 number_read += four
         columns = [column for exponent, column in self._ends if not exponent]
-        raised = [column for exponent, column in self._ends if exponent]
         values = read[: len(columns)]
-        for batch, begin, end in zip(batches, slots, slots[1:], strict=False):
-            shape = batch.shape
-            for powers, column in zip(read[len(columns) :, begin:end], raised, strict=True):
-                if (True, column) in shape.digits:
-                    value = values[columns.index(column), begin:end]
-                    raise_ = np.divide if column in shape.negative_exponent else np.multiply
-                    raise_(value, _POWERS[powers.astype(np.int64)], out=value)
-            values[:, begin:end] /= shape.divisor[columns]
-            values[:, begin:end] += shape.constant[columns]
+        for room, here in rooms:
+            for row, exponent, raise_ in room.raised:
+                raise_(values[row, here], _POWERS[read[exponent, here].astype(np.int64)], out=values[row, here])
+            values[:, here] /= room.divisor
+            values[:, here] += room.constant
         return columns, values

@@ -18,15 +18,14 @@ MOST_PER_LENGTH, MOST_SHAPES = 512, 4096
 LONGEST = (1 << 16) - 1  # lines of that length and longer ones are read one by one
 _WEIGHTS = np.random.default_rng(1).integers(1, 2**63, size=LONGEST // 8 + 1, dtype=np.uint64) | np.uint64(1)
 _AT_ONCE = 1 << 18  # bytes that stay in a core's cache while they are worked on
-_USUAL = 8  # a shape is tried before any other when one in so many lines of its length had it
 
 
 @dataclass
 class _Family:
-    """The known shapes of one length by hash, and those that many of the last block's lines had."""
+    """The known shapes of one length by hash, and the one that most of the last block's lines had, if any."""
 
     shapes: dict[int, Shape] = field(default_factory=dict)
-    usual: list[Shape] = field(default_factory=list)
+    usual: Shape | None = None
 
 
 @dataclass
@@ -68,12 +67,9 @@ class Scanner:
         return self._rows(found, first_line), sorted(found.events), bounds
 
     def _group(self, lines: Ints, length: int, found: _Found) -> None:
-        """All lines of one length: first tried are its usual shapes, without a hash."""
+        """All lines of one length. Its usual shape is tried first, without a hash: which pays when half have it."""
         family = self._families.setdefault(length, _Family())
-        left = lines
-        for shape in family.usual:
-            if left.size:
-                left = found.take(shape, left)
+        left = found.take(family.usual, lines) if family.usual else lines
         if left.size:
             width = -(-length // 8) * 8
             blanked = found.bytes_of(left, width)
@@ -198,9 +194,9 @@ class _Found:
             self.batches.append(Batch(shape, np.concatenate(taken), np.concatenate(digits, axis=1)))
         return left
 
-    def usual(self, count: int) -> list[Shape]:
-        """The shapes that many of so many lines had, of those met since the last call."""
-        usual = [shape for shape, met in self._met if met * _USUAL >= count]
+    def usual(self, count: int) -> Shape | None:
+        """The shape that half of so many lines had, of those met since the last call."""
+        usual = next((shape for shape, met in self._met if 2 * met >= count), None)
         self._met = []
         return usual
 
