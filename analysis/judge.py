@@ -7,7 +7,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from analysis.judge_training import CHECKS as TRAINING_CHECKS
 from analysis.logs.run import Reason, Run
+from analysis.logs.training import STACKS as TRAINING_STACKS
 from analysis.verdicts import VERDICT_OF, Verdict, verdict_of
 from recipes.catalog import CatalogError, load_models, load_precisions
 from recipes.catalog.hardware import mfu
@@ -43,7 +45,7 @@ class Judged:
 def judge(run: Run) -> Judged:
     """The verdict of a run: its reader's reasons and every check's. Never raises for what the run holds."""
     reasons = [*_manifest(run), *run.reasons]
-    for check in _CHECKS:
+    for check in (*_COMMON, *(TRAINING_CHECKS if run.path.parts[-3] in TRAINING_STACKS else _CHECKS)):
         reasons.extend(check(run))
     return Judged(run, verdict_of(reasons), tuple(reasons))
 
@@ -222,9 +224,8 @@ def _peak(run: Run) -> Iterator[Reason]:
         yield Reason("above_peak", str(error))
 
 
+_COMMON: tuple[Callable[[Run], Iterator[Reason]], ...] = (_record, _precision)
 _CHECKS: tuple[Callable[[Run], Iterator[Reason]], ...] = (
-    _record,
-    _precision,
     _configuration,
     _steps,
     _finite,

@@ -1,6 +1,6 @@
 """One reader a framework: raw output in, a typed `Run` out, with everything wrong that was seen on the way."""
 
-from analysis.logs.run import Op, PowerSample, Reason, Run, Step
-from analysis.logs.te_layers import read_run
+from analysis.logs.folder import read_run
+from analysis.logs.run import Op, PowerSample, Reason, Run, Step, Trained
 
-__all__ = ["Op", "PowerSample", "Reason", "Run", "Step", "read_run"]
+__all__ = ["Op", "PowerSample", "Reason", "Run", "Step", "Trained", "read_run"]

@@ -38,6 +38,18 @@ class Op:
 
 
 @dataclass(frozen=True)
+class Trained:
+    """What one training step gave: loss and gradient norm, samples seen so far, when it ended (Unix time, seconds)."""
+
+    step: int
+    loss: float
+    grad_norm: float | None
+    consumed_samples: int
+    time_unix_s: float
+    profiled: bool
+
+
+@dataclass(frozen=True)
 class PowerSample:
     """One NVML sample; None where the driver reported nothing. `power_capped`: the power limit held the clocks."""
 
@@ -56,6 +68,7 @@ class Run:
     record: dict[str, Any] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
+    trained: list[Trained] = field(default_factory=list)
     power: list[PowerSample] = field(default_factory=list)
     numerics: list[dict[str, Any]] = field(default_factory=list)
     peak_memory_bytes: int | None = None

@@ -1,136 +1,26 @@
-"""Reads a te_layers run folder: run.json, metrics.jsonl, power.csv. What does not fit becomes a reason."""
+"""The lines of te_layers' metrics.jsonl: timed passes, bare operations, numerics, memory."""
 
 from __future__ import annotations
 
-import csv
-import json
-import math
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from analysis.logs.run import Op, PowerSample, Reason, Run, Step
-from recipes.power import COLUMNS
-from recipes.runs import METRICS, POWER, RUN_JSON
-
-# A raw folder is somebody's upload: nothing in it may cost unbounded memory.
-MAX_RECORD_BYTES = 1 << 20
-MAX_METRICS_BYTES = 256 << 20
-_SOFTWARE_POWER_CAP = 0x4  # nvmlClocksEventReasonSwPowerCap, NVML API reference
+from analysis.logs.run import Op, Run, Step
+from analysis.logs.values import integer, number
 
 
-def read_run(folder: Path) -> Run:
-    """The run in `folder`. Never raises for what the folder holds: faults are the run's `reasons`."""
-    run = Run(path=folder)
-    _read_record(run)
-    _read_metrics(run)
-    _read_power(run)
-    return run
-
-
-def _read_record(run: Run) -> None:
-    path = run.path / RUN_JSON
-    try:
-        if path.stat().st_size > MAX_RECORD_BYTES:
-            raise ValueError("larger than any run record")
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(record, dict):
-            raise ValueError("not a JSON object")
-        run.record = record
-    except (OSError, ValueError, RecursionError) as error:
-        run.reasons.append(Reason("run_json_unreadable", f"{RUN_JSON}: {_short(error)}"))
-
-
-def _read_metrics(run: Run) -> None:
-    path = run.path / METRICS
-    try:
-        if path.stat().st_size > MAX_METRICS_BYTES:
-            raise ValueError("larger than any metrics file")
-        for number, line in _lines(path):
-            try:
-                _take(run, json.loads(line))
-            except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-                run.reasons.append(Reason("metrics_line_unreadable", f"{METRICS}: {_short(error)}", (number,)))
-    except (OSError, ValueError) as error:
-        run.reasons.append(Reason("metrics_unreadable", f"{METRICS}: {_short(error)}"))
-
-
-def _read_power(run: Run) -> None:
-    """power.csv, where there is one; a run without samples has unknown clocks, which is no fault."""
-    path = run.path / POWER
-    try:
-        if not path.exists():
-            return
-        if path.stat().st_size > MAX_METRICS_BYTES:
-            raise ValueError("larger than any power file")
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = csv.DictReader(file, strict=True)
-            if tuple(rows.fieldnames or ()) != COLUMNS:
-                raise ValueError(f"the columns are not {', '.join(COLUMNS)}")
-            for row in rows:
-                run.power.append(_power_sample(row))
-    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
-        run.reasons.append(Reason("power_unreadable", f"{POWER}: {_short(error)}"))
-
-
-def _power_sample(row: dict[str, str]) -> PowerSample:
-    def number(name: str) -> float | None:
-        return float(row[name]) if row[name] else None
-
-    reasons = row["throttle_reasons"]
-    return PowerSample(
-        time_unix_s=float(row["time_unix_s"]),
-        power_w=number("power_w") or number("power_average_w"),
-        energy_j=number("energy_j"),
-        sm_clock_mhz=number("sm_clock_mhz"),
-        power_capped=bool(int(reasons, 16) & _SOFTWARE_POWER_CAP) if reasons else None,
-    )
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                raise ValueError(f"line {number} is cut off")
-            yield number, line.decode("utf-8")
-
-
-def _take(run: Run, record: Any) -> None:
+def take(run: Run, record: Any) -> None:
+    """Add one object of metrics.jsonl to a run. Raises ValueError, TypeError or KeyError for what does not fit."""
     kind = record["record"]
     if kind == "step":
-        time_s = _number(record["step_time_s"])
-        run.steps.append(Step(_integer(record["step"]), bool(record["timed"]), time_s, _integer(record["tokens"])))
+        time_s = number(record["step_time_s"])
+        run.steps.append(Step(integer(record["step"]), bool(record["timed"]), time_s, integer(record["tokens"])))
     elif kind == "op":
-        flops = 2 * _integer(record["m"]) * _integer(record["n"]) * _integer(record["k"])
+        flops = 2 * integer(record["m"]) * integer(record["n"]) * integer(record["k"])
         op, gemm = str(record["op"]), str(record["gemm"])
-        run.ops.append(Op(gemm, op, _integer(record["step"]), _number(record["time_s"]), flops))
+        run.ops.append(Op(gemm, op, integer(record["step"]), number(record["time_s"]), flops))
     elif kind == "numerics":
         run.numerics.append({key: value for key, value in record.items() if key != "record"})
     elif kind == "memory":
-        run.peak_memory_bytes = _integer(record["peak_allocated_bytes"])
+        run.peak_memory_bytes = integer(record["peak_allocated_bytes"])
     else:
         raise ValueError(f"unknown record {str(kind)[:40]!r}")
-
-
-def _number(value: Any) -> float:
-    """A JSON number, or one of the strings that stand for what JSON cannot say."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"not a number: {str(value)[:40]!r}")
-    number = float(value)
-    if isinstance(value, str) and math.isfinite(number):
-        raise ValueError(f"a number written as text: {value[:40]!r}")
-    return number
-
-
-def _integer(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"not a whole number: {str(value)[:40]!r}")
-    if abs(value) > 2**53:
-        raise ValueError("a whole number beyond any count")
-    return value
-
-
-def _short(error: Exception) -> str:
-    # without the path: a reason must read the same on every machine
-    text = error.strerror or "" if isinstance(error, OSError) else str(error)
-    return " ".join(text.split())[:200] or type(error).__name__
