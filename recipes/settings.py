@@ -16,10 +16,20 @@ class Stack(Entry):
     )
 
 
+class Nemo(Stack):
+    """How to reach NeMo's environment on a GPU host; the one for CPU is built under build/envs."""
+
+    site_25_07: str = Field(default="", description="site folder of nemo_25_07, laid over `site` for block scaling")
+
+
 class Settings(Entry):
     """Everything a person may set. `config/README.md` explains every key."""
 
     gpus: int = Field(default=0, ge=0, description="GPUs this machine lends to rules; 0: only what needs none runs")
     runs: str = Field(default="runs", description="where run folders go")
     te_layers: Stack = Stack()
+    nemo: Nemo = Nemo()
+    cpu_tier: tuple[str, ...] = Field(
+        default=("nemo",), description="stacks whose recipes `reproduce_all` trains on CPU; empty: none"
+    )
     publish_max_mib: int = Field(default=16, ge=1, description="largest experiment kept in results/reference, MiB")

@@ -46,6 +46,13 @@ def build(which: Experiment, args: argparse.Namespace) -> tuple[Any, Any]:
     return made, recorder
 
 
+def without_folders(trace: str) -> str:
+    """A traceback without the folders that libraries lie in: a log is published, and they are this machine's."""
+    for folder in sorted(filter(None, sys.path), key=len, reverse=True):
+        trace = trace.replace(folder.rstrip("/") + "/", "<site>/")
+    return trace
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m recipes.nemo.worker")
@@ -78,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         nemo_run.run(made, direct=True)
     except Exception:
-        traceback.print_exc()
+        print(without_folders(traceback.format_exc()), file=sys.stderr, flush=True)
         recorder.close()
         return EXIT_FAILED
     return EXIT_OK

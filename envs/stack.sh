@@ -1,0 +1,21 @@
+#!/bin/sh
+# Make a stack's environment: sh envs/stack.sh VENV LOCK...   (Python 3.11; hashes checked; nothing but the locks' pins)
+# torch for CPU is on torch's own index, which uv knows; where it cannot be reached, pip looks where it is configured to.
+set -eu
+venv=$1; shift
+export UV_SYSTEM_CERTS=true UV_COMPILE_BYTECODE=1
+[ -x "$venv/bin/python" ] || uv venv -q --seed --python 3.11 "$venv"
+for lock in "$@"; do
+    awk '/^[^ #]/ { torch = /^torch==/ } torch' "$lock" > "$venv/torch.txt"
+    awk '/^[^ #]/ { torch = /^torch==/ } !torch' "$lock" > "$venv/rest.txt"
+    if [ -s "$venv/torch.txt" ]; then
+        echo "envs: torch for CPU into $venv" >&2
+        uv pip install -q --python "$venv/bin/python" --no-deps --require-hashes --torch-backend cpu \
+            -r "$venv/torch.txt" 2> /dev/null ||
+            "$venv/bin/python" -m pip --disable-pip-version-check install -q --no-deps --require-hashes \
+                -r "$venv/torch.txt" ||
+            { echo "envs: no torch for CPU as $lock pins it; can torch's index be reached?" >&2; exit 1; }
+    fi
+    echo "envs: $lock into $venv" >&2
+    uv pip install -q --python "$venv/bin/python" --no-deps --require-hashes -r "$venv/rest.txt"
+done

@@ -1,0 +1,137 @@
+# NeMo 25.04: plumbing on CPU for everybody, pairs on one GPU, full recipes on a cluster (recipes/nemo/submit.py).
+from recipes.nemo.experiments import all_experiments
+from recipes.workflow import require_gpus
+
+
+rule nemo_environment:
+    input:
+        script="envs/stack.sh",
+        locks=["envs/nemo/requirements.lock", "envs/nemo/release.lock"],
+    output:
+        touch("build/envs/nemo.done"),
+    log:
+        "build/logs/nemo/environment.log",
+    benchmark:
+        "build/benchmarks/nemo/environment.jsonl"
+    params:
+        venv="build/envs/nemo",
+    message:
+        "NeMo's environment for CPU (2.2 GB) into {params.venv}; reused afterwards"
+    shell:
+        "sh {input.script:q} {params.venv:q} {input.locks:q} 2>&1 | tee {log:q}"
+
+
+rule nemo_cpu:
+    input:
+        expand(
+            "build/sessions/nemo/{experiment}.json",
+            experiment=[
+                one.name for one in all_experiments().values() if one.tier == "cpu"
+            ],
+        ),
+    log:
+        "build/logs/nemo/cpu.log",
+    localrule: True
+    message:
+        "all five NeMo recipes have trained on CPU (plumbing: real code, tiny models, no speed)"
+
+
+rule nemo_cpu_run:
+    input:
+        environment="build/envs/nemo.done",
+        experiments="recipes/nemo/experiments.yaml",
+        code=[
+            "recipes/nemo/recipe.py",
+            "recipes/nemo/worker.py",
+            "recipes/nemo/recorder.py",
+            "recipes/nemo/cpu.py",
+        ],
+    output:
+        "build/sessions/nemo/{experiment}.json",
+    log:
+        "build/logs/nemo/{experiment}.log",
+    benchmark:
+        "build/benchmarks/nemo/{experiment}.jsonl"
+    wildcard_constraints:
+        experiment=".+-cpu-.+",
+    threads: lambda wildcards: all_experiments()[wildcards.experiment].layout.gpus
+    params:
+        python="build/envs/nemo/bin/python",
+        runs=config["runs"],
+    message:
+        "nemo: {wildcards.experiment}"
+    shell:
+        "PYTHONPATH=. {params.python:q} -m recipes.nemo.launch {wildcards.experiment:q}"
+        " --runs {params.runs:q} --session-file {output:q} 2>&1 | tee {log:q}"
+
+
+rule nemo_gpu:
+    input:
+        expand(
+            "build/sessions/nemo/{experiment}.json",
+            experiment=[
+                one.name for one in all_experiments().values() if one.tier == "one_gpu"
+            ],
+        ),
+    log:
+        "build/logs/nemo/gpu.log",
+    localrule: True
+    message:
+        "every one-GPU experiment of NeMo has run; `snakemake publish` versions their results"
+
+
+rule nemo_smoke:
+    input:
+        expand(
+            "build/sessions/nemo/llama3_8b-h200-{which}.json",
+            which=[
+                "bf16",
+                "fp8_delayed",
+                "fp8_current",
+                "bf16-25.07",
+                "fp8_block-25.07",
+            ],
+        ),
+    log:
+        "build/logs/nemo/smoke.log",
+    localrule: True
+    message:
+        "one GPU trained NeMo's Llama 3 8B (8 of 32 layers) in BF16 and FP8; `fewbits compare` shows the pair"
+
+
+rule nemo_gpu_run:
+    input:
+        require_gpus(config, "nemo", 1),
+        experiments="recipes/nemo/experiments.yaml",
+    output:
+        "build/sessions/nemo/{experiment}.json",
+    log:
+        "build/logs/nemo/{experiment}.log",
+    benchmark:
+        "build/benchmarks/nemo/{experiment}.jsonl"
+    wildcard_constraints:
+        experiment=".+-h200-.+",
+    resources:
+        gpu=1,
+    params:
+        python=config["nemo"]["python"],
+        # 25.07's own packages lie over 25.04's site
+        site=lambda wildcards: ":".join(
+            path
+            for path in (
+                (
+                    config["nemo"]["site_25_07"]
+                    if "25.07" in wildcards.experiment
+                    else ""
+                ),
+                config["nemo"]["site"],
+            )
+            if path
+        ),
+        last=lambda wildcards: all_experiments()[wildcards.experiment].steps - 1,
+        runs=config["runs"],
+    message:
+        "nemo: {wildcards.experiment}, about two minutes"
+    shell:
+        "PYTHONPATH={params.site:q}:. {params.python:q} -m recipes.nemo.launch {wildcards.experiment:q}"
+        " --profile-step {params.last} --runs {params.runs:q} --session-file {output:q} 2>&1 | tee {log:q}"
