@@ -9,6 +9,7 @@ from typing import Any
 
 from analysis.judge import Judged
 from analysis.logs.run import Run
+from analysis.logs.training import STACKS as TRAINING_STACKS
 from analysis.stats import Estimate, ratio_of_medians
 
 # What must be equal for two runs to be a pair. Precision is what is compared; the rest of run.json is free to differ.
@@ -20,6 +21,8 @@ PAIR_FIELDS: tuple[tuple[str, ...], ...] = (
     ("configuration", "model"),
     ("configuration", "dimensions"),
     ("configuration", "layers"),
+    ("configuration", "layout"),
+    ("configuration", "steps"),
     ("configuration", "sequence"),
     ("configuration", "micro_batch_size"),
     ("configuration", "warmup"),
@@ -37,6 +40,7 @@ PAIR_FIELDS: tuple[tuple[str, ...], ...] = (
     ("git",),
     ("session", "id"),
     ("effective_evidence", "attention"),
+    ("nemo", "attention_backend"),
 )
 
 
@@ -73,7 +77,11 @@ def _values(runs: Sequence[Judged], path: tuple[str, ...]) -> set[str]:
 def differences(base: Sequence[Judged], other: Sequence[Judged]) -> tuple[Difference, ...]:
     """Every pair field whose sets of values differ."""
     found = []
+    # te_layers interleaves precisions in one process, which is its session; a training run is a process of its own
+    apart = all(judged.run.path.parts[-3] in TRAINING_STACKS for judged in (*base, *other))
     for path in PAIR_FIELDS:
+        if apart and path == ("session", "id"):
+            continue
         left, right = _values(base, path), _values(other, path)
         if left != right:
             found.append(Difference(".".join(path), " | ".join(sorted(left)), " | ".join(sorted(right))))

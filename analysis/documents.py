@@ -113,7 +113,44 @@ def mlperf_precision() -> str:
     return f"{_markdown(header, rows)}\n{caption}\n"
 
 
+def fp8_speedup() -> str:
+    """Measured speedups of whole steps, one row an experiment, with what is published for the model beside them."""
+    frame = _read("fp8_speedup")
+    models, precisions = load_models(), load_precisions()
+    stated = frame.filter(pl.col("label") == "published")
+    rows = []
+    for row in frame.filter(pl.col("label") == "measured").iter_rows(named=True):
+        same = stated.filter(pl.col("model") == row["model"], pl.col("precision") == row["precision"])
+        rows.append(
+            [
+                models[row["model"]].name,
+                precisions[row["precision"]].name,
+                row["variant"],
+                f"{row['base_step_time_s']:.3f} s, {row['step_time_s']:.3f} s" if row["speedup"] else row["reason"],
+                _speed(row) if row["speedup"] else "none",
+                ", ".join(f"{one['speedup']:.2f}x ({one['hardware']})" for one in same.iter_rows(named=True)) or "-",
+            ]
+        )
+    header = ["model", "precision", "what ran on one H200", "step, BF16 and FP8", "measured", "published (whole model)"]
+    caption = json.loads((EXHIBITS / "fp8_speedup.json").read_text(encoding="utf-8"))["caption"]
+    return f"{_markdown(header, rows)}\n{caption}\n"
+
+
+def step_breakdown() -> str:
+    """Seconds of a step by part, one column an experiment."""
+    frame = _read("step_breakdown")
+    wide = frame.pivot(on="experiment", index="part", values="time_s")
+    names = [name for name in wide.columns if name != "part"]
+    start = names[0].rsplit("-", 1)[0] if names else ""
+    header = ["seconds a step", *(name.removeprefix(f"{start}-") for name in names)]
+    rows = [[row["part"], *(f"{row[name]:.2f}" for name in names)] for row in wide.iter_rows(named=True)]
+    caption = json.loads((EXHIBITS / "step_breakdown.json").read_text(encoding="utf-8"))["caption"]
+    return f"{_markdown(header, rows)}\n{caption}\n"
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
+    "fp8_speedup": fp8_speedup,
+    "step_breakdown": step_breakdown,
     "layer_speedup": layer_speedup,
     "claims": claims,
     "mlperf_precision": mlperf_precision,

@@ -22,6 +22,14 @@ class Evidence:
         experiment = f"{kind}-{model}-{precision}"
         return [j for j in self.judged if j.run.path.parts[-3:-1] == (stack, experiment)]
 
+    def experiments(self, stack: str) -> dict[str, list[Judged]]:
+        """A stack's runs, valid or not, by experiment (its folder), in order of run id."""
+        found: dict[str, list[Judged]] = {}
+        for judged in self.judged:
+            if judged.run.path.parts[-3] == stack:
+                found.setdefault(judged.run.path.parts[-2], []).append(judged)
+        return found
+
     def excluded(self) -> list[Judged]:
         """Runs that are not VALID."""
         return [j for j in self.judged if not j.valid]

@@ -5,6 +5,8 @@ is the order in which they are built.
 """
 
 FROM_RAW = (
+    "fp8_speedup",
+    "step_breakdown",
     "layer_speedup",
     "gemm_throughput",
     "capability",

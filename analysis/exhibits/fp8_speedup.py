@@ -1,0 +1,202 @@
+"""FP8 over BF16, whole training steps: what is published, and what real NeMo does on one GPU here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from analysis.evidence import load
+from analysis.exhibits.exhibit import PRECISION_COLOURS, Exhibit, published_models, table
+from analysis.exhibits.measured import differing
+from analysis.exhibits.trained import TrainedCell, trained_cells
+from analysis.published import PublishedRow, read_published
+from recipes.catalog import find_gpu, load_models, load_precisions
+
+PRECISIONS = ("fp8_delayed", "fp8_current", "fp8_block", "mxfp8")
+HARDWARE = ("H100", "H200", "B200", "GB200")
+SHAPES = ["circle", "square", "diamond", "triangle-up"]
+SCHEMA: dict[str, type[pl.DataType]] = {
+    "model": pl.String,
+    "hardware": pl.String,
+    "precision": pl.String,
+    "variant": pl.String,
+    "label": pl.String,
+    "gpus": pl.String,
+    "speedup": pl.Float64,
+    "speedup_low": pl.Float64,
+    "speedup_high": pl.Float64,
+    "base_step_time_s": pl.Float64,
+    "step_time_s": pl.Float64,
+    "tokens_per_s_per_gpu": pl.Float64,
+    "peak_memory_gib": pl.Float64,
+    "n": pl.Int64,
+    "repeats": pl.Int64,
+    "like_for_like": pl.Boolean,
+    "differences": pl.String,
+    "reason": pl.String,
+    "source": pl.String,
+}
+
+
+def build(raw: Path, published: Path) -> Exhibit:
+    """The exhibit from raw runs and published rows."""
+    rows = [_measured(cell) for cell in trained_cells(load(raw), "nemo", "one_gpu") if _is_narrow(cell)]
+    stated = read_published(published)
+    rows += [row for row in map(_stated, stated) if row]
+    present = {(row["model"], row["hardware"], row["precision"]) for row in rows if row.get("speedup")}
+    rows += [
+        {"model": m, "hardware": h, "precision": p, "reason": _missing(h, p)}
+        for m in published_models()
+        for h in HARDWARE
+        for p in PRECISIONS
+        if (m, h, p) not in present
+    ]
+    order = {name: at for at, name in enumerate(published_models())}
+    places = {name: at for at, name in enumerate(HARDWARE)}
+    rows.sort(
+        key=lambda row: (
+            order[row["model"]],
+            places.get(row["hardware"], len(places)),
+            row["precision"],
+            row.get("variant") or "",
+        )
+    )
+    frame = table(rows, SCHEMA)
+    title = "FP8 over BF16, whole training steps"
+    throughputs = [row for row in stated if row.unit == "tok/s/GPU" and row.model_key in published_models()]
+    caption = _caption(frame, throughputs)
+    return Exhibit("fp8_speedup", title, caption, frame, _chart(frame))
+
+
+def _is_narrow(cell: TrainedCell) -> bool:
+    return bool(cell.first.run.get("configuration", "precision") != "bf16")
+
+
+def _measured(cell: TrainedCell) -> dict[str, Any]:
+    run = cell.first.run
+    key = find_gpu(str(run.get("hardware", "gpu_name")))
+    cut = list(run.get("configuration", "cut") or [])
+    if run.get("configuration", "first_last_layers_bf16"):
+        cut.append("first and last layer in BF16")
+    row: dict[str, Any] = {
+        "model": run.get("configuration", "model"),
+        "hardware": (key or "unknown").split("_")[0].upper(),
+        "precision": run.get("configuration", "precision"),
+        "variant": ", ".join([*cut, f"NeMo {run.get('versions', 'nemo-toolkit')} (release {run.get('release')})"]),
+        "gpus": str(run.get("configuration", "layout", "gpus")),
+        "reason": cell.reason,
+        "source": " ".join(j.run.name for j in (*cell.runs, *cell.base)),
+    }
+    if cell.time:
+        peaks = [j.run.peak_memory_bytes for j in cell.runs if j.run.peak_memory_bytes]
+        row |= {
+            "label": run.get("kind"),
+            "step_time_s": cell.time.value,
+            "tokens_per_s_per_gpu": run.steps[0].tokens / cell.time.value / run.get("configuration", "layout", "gpus"),
+            "n": cell.time.n,
+            "repeats": cell.time.repeats,
+            "peak_memory_gib": max(peaks) / 2**30 if peaks else None,
+        }
+    if cell.comparison and cell.time:
+        speedup = cell.comparison.speedup
+        row |= {
+            "speedup": speedup.value,
+            "speedup_low": speedup.low,
+            "speedup_high": speedup.high,
+            "base_step_time_s": speedup.value * cell.time.value,
+            "like_for_like": cell.comparison.like_for_like,
+            "differences": differing(cell.comparison),
+        }
+    return row
+
+
+def _stated(row: PublishedRow) -> dict[str, Any] | None:
+    """A speedup that a source prints for one of the models."""
+    if row.claim_kind != "speedup" or row.baseline != "bf16" or row.precision_key not in PRECISIONS:
+        return None
+    if row.model_key not in published_models():
+        return None
+    return {
+        "model": row.model_key,
+        "hardware": row.hardware.removeprefix("DGX ").removeprefix("DGX-"),
+        "precision": row.precision_key,
+        "variant": f"{row.source_id}, as printed",
+        "label": "published",
+        "gpus": row.gpus,
+        "speedup": row.value,
+        "source": f"{row.id} {row.source_url_or_repo_path}",
+    }
+
+
+def _missing(hardware: str, precision: str) -> str:
+    """What a cell without a number would need."""
+    if precision == "mxfp8" and hardware in ("H100", "H200"):
+        return "unsupported: MXFP8 needs Blackwell"
+    if precision == "fp8_block" and hardware in ("B200", "GB200"):
+        return "unsupported: Transformer Engine of 25.07 has block scaling on Hopper only"
+    place = "one GPU" if hardware == "H200" else "the full recipe's GPUs"
+    return f"not measured, not published: needs {hardware} ({place})"
+
+
+def _caption(frame: pl.DataFrame, throughputs: list[PublishedRow]) -> str:
+    measured = frame.filter(pl.col("label") == "measured", pl.col("speedup").is_not_null())
+    start = "No valid measured run."
+    if measured.height:
+        sizes = sorted({int(n) for n in measured["n"]})
+        processes = sorted({int(n) for n in measured["repeats"]})
+        start = (
+            "Measured: NeMo's own recipe on one GPU, true width and reduced depth (column variant), over BF16 of the"
+            f" same software and GPU; 95 % block-bootstrap intervals over {_span(sizes)} steps a point, from"
+            f" {_span(processes)} process a point: where it is one, the spread from run to run is not in them. With"
+            " fewer layers the head and the loss, which stay in BF16, weigh more than in the whole model; there is no"
+            " communication."
+        )
+    baselines = sum(row.precision_key == "bf16" for row in throughputs)
+    return (
+        start + " Published: whole models on many GPUs, as sources print them; their pairs may differ in layout"
+        f" (exhibit recipe_pairs). Of {len(throughputs)} throughputs printed for these models, {baselines} is BF16:"
+        " the published speedups cannot be recomputed from the published throughputs."
+    )
+
+
+def _span(values: list[int]) -> str:
+    return str(values[0]) if len(values) == 1 else f"{values[0]} to {values[-1]}"
+
+
+def _chart(frame: pl.DataFrame) -> alt.FacetChart:
+    models, precisions = load_models(), load_precisions()
+    points = frame.filter(pl.col("speedup").is_not_null()).with_columns(
+        pl.col("model").replace_strict({k: m.name for k, m in models.items()}).alias("model_name"),
+        pl.col("precision").replace_strict({k: p.name for k, p in precisions.items()}).alias("precision_name"),
+    )
+    keep = [p for p in PRECISIONS if p in set(points["precision"])]
+    hardware = [h for h in HARDWARE if h in set(points["hardware"])]
+    hardware += sorted(set(points["hardware"]) - set(hardware))
+    base = alt.Chart().encode(
+        x=alt.X("hardware:N", sort=hardware, title=None, axis=alt.Axis(labelAngle=0)),
+        xOffset=alt.XOffset("precision_name:N", sort=[precisions[p].name for p in keep]),
+        color=alt.Color(
+            "precision_name:N",
+            title="Precision",
+            scale=alt.Scale(domain=[precisions[p].name for p in keep], range=[PRECISION_COLOURS[p] for p in keep]),
+        ),
+    )
+    bars = base.mark_rule(strokeWidth=1.5).encode(
+        y=alt.Y("speedup_low:Q", title=""), y2="speedup_high:Q", color=alt.value("black")
+    )
+    marks = base.mark_point(filled=True, size=45, opacity=0.9).encode(
+        y=alt.Y("speedup:Q", title="Speedup over BF16", scale=alt.Scale(zero=False)),
+        shape=alt.Shape(
+            "label:N", title="Label", scale=alt.Scale(domain=["published", "measured", "projected"], range=SHAPES[:3])
+        ),
+        tooltip=["model_name:N", "hardware:N", "precision_name:N", "variant:N", "speedup:Q", "source:N"],
+    )
+    order = [models[key].name for key in published_models() if key in set(points["model"])]
+    return (
+        alt.layer(marks, bars, data=alt.Data(values=points.to_dicts()))
+        .properties(width=230, height=190)
+        .facet(facet=alt.Facet("model_name:N", sort=order, title=None), columns=3)
+    )

@@ -1,0 +1,48 @@
+"""What exhibits of training runs share: an experiment's valid runs on one kind of GPU, and its baseline's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analysis.compare import Comparison, compare
+from analysis.evidence import Evidence, valid, why_not
+from analysis.judge import Judged
+from analysis.stats import Estimate, median
+
+
+@dataclass(frozen=True)
+class TrainedCell:
+    """One experiment: its step time in seconds, its speedup over its baseline, or the reason why there is none."""
+
+    experiment: str
+    runs: tuple[Judged, ...]
+    base: tuple[Judged, ...]
+    time: Estimate | None
+    comparison: Comparison | None
+    reason: str
+
+    @property
+    def first(self) -> Judged:
+        """Any run, for what they have in common."""
+        return self.runs[0]
+
+
+def trained_cells(evidence: Evidence, stack: str, tier: str) -> list[TrainedCell]:
+    """A cell an experiment of that tier (`one_gpu`, `cpu`, `cluster`) that has runs with timed steps, valid or not."""
+    found = evidence.experiments(stack)
+    cells = []
+    for experiment, judged in found.items():
+        runs = [j for j in judged if j.run.get("configuration", "tier") == tier]
+        if not runs:
+            continue
+        good = [j for j in valid(runs) if j.run.timed_steps_s]
+        base_name = runs[-1].run.get("configuration", "baseline")
+        base = [j for j in valid(found.get(str(base_name), [])) if j.run.timed_steps_s]
+        comparison, reason = None, "" if good else why_not(runs, experiment) or "no timed steps"
+        if good and base:
+            comparison = compare(base, good, [j.run.timed_steps_s for j in base], [j.run.timed_steps_s for j in good])
+        elif good and base_name:
+            reason = f"no VALID run of the baseline {base_name}"
+        time = median([j.run.timed_steps_s for j in good]) if good else None
+        cells.append(TrainedCell(experiment, tuple(good or runs), tuple(base), time, comparison, reason))
+    return cells
