@@ -33,3 +33,20 @@ rule exhibits:
         "rebuilding tables and figures from raw results"
     shell:
         "(python -m analysis.rebuild {params.stages} && python -m analysis.documents) > {output:q} 2> {log:q}"
+
+
+rule rerun_agreement:
+    input:
+        "build/exhibits.done",
+        rules.nemo_cpu.input if "nemo" in config["cpu_tier"] else [],
+    output:
+        "build/rerun_agreement.csv",
+    log:
+        "build/logs/rerun_agreement.log",
+    localrule: True
+    params:
+        runs=config["runs"],
+    message:
+        "what this machine ran against the published reference results: {output}"
+    shell:
+        "python -m analysis.agreement --runs {params.runs:q} --out {output:q} 2>&1 | tee {log:q}"

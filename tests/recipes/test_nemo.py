@@ -1,0 +1,216 @@
+"""NeMo's experiments: NVIDIA's layouts, matched pairs, what is cut; the launcher's and the cluster's refusals."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recipes.catalog import CatalogError, load_models
+from recipes.nemo.experiments import MAIN_RELEASE, Layout, all_experiments, experiment, recommended
+from recipes.nemo.launch import check_host, command, main, tidy, why
+from recipes.nemo.submit import check
+from recipes.nemo.submit import main as submit
+from recipes.runs import RunError
+from tests.conftest import CHECKOUT
+
+GOLDEN = CHECKOUT / "tests/recipes/nemo_golden"
+PYTHON = CHECKOUT / "build/envs/nemo/bin/python"
+
+
+def host(**changes: Any) -> dict[str, Any]:
+    """A probed host with NeMo 25.04 and one GPU of 80 GB."""
+    versions = {"nemo-toolkit": "2.3.0", "megatron-core": "0.12.0", "transformer_engine": "2.20.2"}
+    return {"gpus": 1, "memory_free_bytes": 80 << 30, "versions": versions, **changes}
+
+
+def test_every_model_gpu_and_precision_has_an_experiment() -> None:
+    names = set(all_experiments())
+    for model in ("llama3_8b", "llama3_70b", "llama31_405b", "nemotron4_15b", "nemotron4_340b"):
+        for gpu in ("h100", "b200", "gb200"):
+            for precision in ("bf16", "fp8_delayed", "fp8_current", "mxfp8"):
+                assert f"{model}-{gpu}-{precision}" in names
+        assert f"{model}-h100-fp8_block-25.07" in names
+        assert f"{model}-cpu-bf16" in names
+        assert f"{model}-h200-bf16" in names
+
+
+def test_layouts_are_nvidias() -> None:
+    assert len(recommended()) == 30
+    found = experiment("llama31_405b-gb200-fp8_current")
+    assert (found.layout.gpus, found.nodes, found.layout.tensor_parallel, found.layout.fsdp) == (128, 32, 4, True)
+    assert found.layout.data_parallel == 32
+    assert experiment("llama3_70b-h100-bf16").layout.virtual_pipeline == 5
+
+
+def test_a_pair_that_is_not_like_for_like_has_a_matched_one_beside_it() -> None:
+    experiments = all_experiments()
+    for one in experiments.values():
+        if one.tier != "cluster" or one.baseline is None:
+            continue
+        base = experiments[one.baseline]
+        if one.matched or one.layout == base.layout:
+            assert one.layout == base.layout
+        else:
+            assert experiments[f"{one.name}-matched"].layout == base.layout
+    assert sum(one.matched for one in experiments.values()) == 15
+
+
+def test_what_is_cut_is_said() -> None:
+    full = load_models()
+    for one in all_experiments().values():
+        mine = one.dimensions.model_dump()
+        differing = {key for key, value in full[one.model].model_dump().items() if mine[key] != value}
+        assert len(one.cut) == len(differing), one.name
+        assert bool(one.cut) == (one.tier != "cluster")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("llama3_9b-h100-bf16", "did you mean llama3_8b"),
+        ("llama3_8b-h1000-bf16", "allowed: b200, cpu, gb200, h100, h200"),
+        ("llama3_8b-h100-fp4", "allowed: bf16, fp8_block"),
+        ("llama3_8b-h100-fp8_block", "llama3_8b-h100-fp8_block-25.07"),
+        ("", "allowed: llama31_405b"),
+    ],
+)
+def test_an_unknown_name_is_told_the_allowed_ones(name: str, said: str) -> None:
+    with pytest.raises(CatalogError) as error:
+        experiment(name)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("layout", "said"),
+    [
+        ({"gpus": 8, "tensor_parallel": 3}, "not a multiple of tensor"),
+        ({"gpus": 8, "global_batch_samples": 12}, "global batch 12"),
+        ({"gpus": 0}, "greater than 0"),
+    ],
+)
+def test_layouts_that_do_not_divide_are_refused(layout: dict[str, int], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Layout.model_validate(layout)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        ("llama3_8b-h200-bf16", {"gpus": 2}, "runs on 1 GPUs, 2 are visible"),
+        ("llama3_8b-h100-bf16", {}, "recipes.nemo.submit"),
+        ("llama3_8b-h200-bf16", {"versions": {}}, "nemo-toolkit is not installed"),
+        ("llama3_8b-h200-fp8_block-25.07", {}, "nemo-toolkit 2.3.0 found"),
+        ("llama3_8b-h200-fp8_current", {"import_error": "no libcudart"}, "no libcudart"),
+        ("llama3_70b-h200-bf16", {}, "GiB of device memory free"),
+        (
+            "llama3_8b-h200-fp8_current",
+            {"versions": {"nemo-toolkit": "2.3.0", "megatron-core": "0.12.0"}},
+            "would train BF16 and say nothing",
+        ),
+    ],
+)
+def test_hosts_that_do_not_fit_are_refused(name: str, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(RunError) as error:
+        check_host(experiment(name), host(**changes))
+    assert said in str(error.value)
+
+
+def test_a_host_that_fits_is_taken() -> None:
+    check_host(experiment("llama3_8b-h200-fp8_current"), host())
+
+
+def test_context_parallelism_on_cpu_is_refused() -> None:
+    which = experiment("llama3_8b-cpu-bf16")
+    split = which.model_copy(update={"layout": Layout(gpus=2, context_parallel=2, global_batch_samples=4)})
+    with pytest.raises(RunError, match="context parallelism does not exist on CPU"):
+        check_host(split, host(gpus=0))
+
+
+def test_several_ranks_go_through_torchrun_and_one_does_not() -> None:
+    args = argparse.Namespace(checkpoint_every=2, resume=None, profile_step=-1)
+    alone = command(experiment("llama3_8b-cpu-bf16"), args)
+    assert "torch.distributed.run" not in alone
+    assert alone[-2:] == ["--checkpoint-every", "2"]
+    both = command(experiment("llama3_8b-cpu-bf16-tp2"), args)
+    assert both[both.index("--nproc-per-node") + 1] == "2"
+
+
+def test_the_reason_is_the_last_error_of_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    log.write_text("x\nValueError: first\ntorch.OutOfMemoryError: CUDA out of memory. Tried 13 GiB\n  at end\n")
+    assert why(log) == "torch.OutOfMemoryError: CUDA out of memory. Tried 13 GiB"
+    log.write_text("Killed\n")
+    assert why(log) == "Killed"
+    log.write_text("")
+    assert why(log) == "no output"
+
+
+def test_logs_of_further_ranks_are_kept_and_checkpoints_only_on_request(tmp_path: Path) -> None:
+    for folder, keep in ((tmp_path / "a", False), (tmp_path / "b", True)):
+        out = folder / "ranks/none_x/attempt_0/1"
+        out.mkdir(parents=True)
+        (out / "stdout.log").write_text("said\n")
+        (out / "stderr.log").write_text("warned\n")
+        (folder / "nemo").mkdir()
+        tidy(folder, keep)
+        assert (folder / "rank-1.log").read_text() == "said\nwarned\n"
+        assert not (folder / "ranks").exists()
+        assert (folder / "nemo").exists() == keep
+
+
+def test_a_wrong_experiment_ends_with_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["llama3_8b-h100-fp8"]) == 2
+    assert "allowed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "said"),
+    [
+        ("llama3_8b-h200-bf16", {}, "no cluster experiment"),
+        ("llama3_8b-gb200-bf16", {"gpus_per_node": 8}, "nodes of 4 GPUs"),
+        ("llama3_8b-h100-bf16", {"image": "./nemo.sqsh"}, "absolute path"),
+        ("llama3_8b-h100-bf16", {"image": "/not/there.sqsh"}, "not there"),
+        ("llama3_8b-h100-bf16", {"mount": ["data:/data"]}, "/absolute/source:/target"),
+        ("llama3_8b-h100-bf16", {"mount": ["/not/there:/data"], "dry_run": False}, "does not exist"),
+        ("llama3_8b-h100-bf16", {"dry_run": False}, "no sbatch here"),
+    ],
+)
+def test_a_cluster_job_that_cannot_work_is_refused(
+    name: str, more: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    args = argparse.Namespace(**{"image": "an/image:tag", "mount": [], "gpus_per_node": None, "dry_run": True} | more)
+    with pytest.raises(RunError) as error:
+        check(experiment(name), args)
+    assert said in str(error.value)
+
+
+def test_submit_names_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    assert submit(["llama3_8b-cpu-bf16", "--account", "a", "--partition", "p", "--home", "h", "--dry-run"]) == 2
+    assert "recipes.nemo.launch" in capsys.readouterr().err
+
+
+def test_golden_files_hold_every_experiment_that_resolves() -> None:
+    """What the files hold is checked in NeMo's environment (below); that none is missing, everywhere."""
+    text = "".join(path.read_text() for path in GOLDEN.glob("*.recipe.txt"))
+    jobs = "".join(path.read_text() for path in GOLDEN.glob("*.sbatch.txt"))
+    for one in all_experiments().values():
+        # MXFP8 on Hopper is refused by the gate; 25.07 resolves in an environment of its own
+        resolves = one.release == MAIN_RELEASE and (one.precision, one.hardware) != ("mxfp8", "h100_sxm")
+        assert (f"== {one.name}\n" in text) == resolves
+        assert (f"== {one.name}\n" in jobs) == (resolves and one.tier == "cluster")
+
+
+@pytest.mark.slow
+def test_golden_files_are_what_nemo_resolves() -> None:
+    if not PYTHON.exists():
+        pytest.skip("envs/nemo is not built here (`snakemake nemo_cpu` builds it)")
+    done = subprocess.run(
+        [str(PYTHON), "-m", "recipes.nemo.golden", "--check"], cwd=CHECKOUT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
