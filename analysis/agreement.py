@@ -3,7 +3,8 @@
     python -m analysis.agreement --runs runs --out build/rerun_agreement.csv
 
 Losses are compared step by step, bit for bit and within a tolerance; step times only on the same kind of GPU, beside
-the spread from repeat to repeat of the reference. Exit codes: 0 every run agrees (or nothing to compare), 1 one does not.
+the spread from repeat to repeat of the reference. Exit codes: 0 every run agrees (or nothing to compare), 1 one does
+not.
 """
 
 from __future__ import annotations

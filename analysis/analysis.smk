@@ -43,6 +43,8 @@ rule rerun_agreement:
         "build/rerun_agreement.csv",
     log:
         "build/logs/rerun_agreement.log",
+    benchmark:
+        "build/benchmarks/rerun_agreement.jsonl"
     localrule: True
     params:
         runs=config["runs"],

@@ -31,7 +31,9 @@ RUN_JSON, LOG, METRICS, POWER = "run.json", "log.txt", "metrics.jsonl", "power.c
 # Exit codes of every launcher, and so of the rules that call them.
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_UNSUPPORTED = 0, 1, 2, 3
 
-_MANIFEST_LINE = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9][A-Za-z0-9._/-]*)")
+_MANIFEST_LINE = re.compile(
+    r"([0-9a-f]{64})  ([A-Za-z0-9.][A-Za-z0-9._=/-]*)"
+)  # `step=19/weights/.metadata` is a name that NeMo gives
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 

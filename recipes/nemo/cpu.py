@@ -83,8 +83,10 @@ def before_import() -> None:
 def after_import() -> None:
     """Seed megatron-core's generator, and step around faults that only show on CPU."""
     import megatron.core.fp8_utils as fp8
+    import megatron.core.optimizer.distrib_optimizer as optimizer
     import megatron.core.tensor_parallel as tensor_parallel
     import nemo.collections.llm.gpt.data.mock as mock
+    import nemo.lightning.io.pl as checkpoints
     import nemo.lightning.megatron_init as init
     import nemo.lightning.pytorch.callbacks.progress_printer as printer
 
@@ -102,12 +104,38 @@ def after_import() -> None:
         # megatron-core 0.12.0 asks for Transformer Engine even when no parameter is FP8
         return plain_shards(parameters, *args, **kwargs) if parameters else None
 
+    plain_state = optimizer.DistributedOptimizer.state_dict
+
+    def state(self: Any) -> Any:
+        # without Transformer Engine, loading a checkpoint asks torch's Adam for its step before its first one
+        if self.optimizer.state:
+            return plain_state(self)
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                self.optimizer.state[parameter] = {"step": torch.tensor(0.0)}
+        said = plain_state(self)
+        self.optimizer.state.clear()  # loading allocates what is not there
+        return said
+
+    plain_load = optimizer.DistributedOptimizer._set_main_param_and_optimizer_states
+
+    def load(self: Any, parameter: Any, tensors: Any) -> None:
+        # torch's Adam keeps its step beside the moments; the checkpoint keeps it once, and megatron-core hands all
+        # parameters the same tensor, which each of them would then count up
+        group, order = self.model_param_group_index_map[parameter]
+        kept = self.optimizer.state[self.optimizer.param_groups[group]["params"][order]]
+        kept["step"] = kept["step"].clone()
+        plain_load(self, parameter, {"step": kept["step"].clone(), **tensors})
+
     def mock_dataset(self: Any, tokenizer: Any, name: str, samples: int, length: int, mask: bool = False) -> None:
         # NeMo 2.3 passes the mask flag as the seed; without the mask, attention on CPU has none
         plain_mock(self, tokenizer, name, samples, length, 42, mask)
 
     # rank 0 alone gathers (empty) timers from all: nothing to NCCL, a hang on gloo
     printer.ProgressPrinter.log_megatron_timers = lambda self, timers: ""
+    optimizer.DistributedOptimizer.state_dict = state
+    optimizer.DistributedOptimizer._set_main_param_and_optimizer_states = load
+    checkpoints._fix_tensors_device = lambda checkpoint: checkpoint  # moves what was loaded to the GPU
     init._set_random_seed = seed
     fp8._quantize_param_shard_impl = shards
     mock._MockGPTDataset.__init__ = mock_dataset

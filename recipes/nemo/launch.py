@@ -56,8 +56,9 @@ ENVIRONMENT = {
     "PYTHONWARNINGS": "ignore",
 }
 FACTS = "facts.json"
-# bytes a parameter: BF16 weight and gradient, FP32 master weight and two moments
-BYTES_A_PARAMETER = 16
+# bytes a parameter: BF16 weight and gradient, FP32 master weight and two moments, and the FP32 gradient that
+# megatron-core's optimizer makes of all of them at once (seen: with 16, 70B's layers did not fit)
+BYTES_A_PARAMETER = 20
 
 
 def check_host(which: Experiment, host: dict[str, Any]) -> None:
@@ -104,16 +105,21 @@ def command(which: Experiment, args: argparse.Namespace) -> list[str]:
 
 
 @contextlib.contextmanager
-def signals_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """SIGTERM and SIGINT go to the ranks, so that they end in order and the folder is sealed afterwards."""
+def signals_to(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
+    """SIGTERM and SIGINT go to the ranks, so that they end in order and the folder is sealed afterwards.
+
+    Yields the list of what came: Lightning ends on SIGTERM after the step, with an exit code that says nothing.
+    """
+    came: list[int] = []
 
     def hand_on(number: int, frame: Any) -> None:
+        came.append(number)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
 
     before = {number: signal.signal(number, hand_on) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield
+        yield came
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -146,8 +152,10 @@ def train(which: Experiment, folder: RunFolder, host: dict[str, Any], args: argp
             cwd=folder.path,  # NeMo prints where it writes: `nemo`, not a folder of this machine
             start_new_session=True,
         )
-        with signals_to(process):
+        with signals_to(process) as came:
             code = process.wait()
+    if came:
+        return 128 + came[-1]
     return 128 - code if code < 0 else code
 
 
@@ -216,7 +224,8 @@ def run(which: Experiment, args: argparse.Namespace) -> int:
         code = train(which, folder, host, args)
         facts = take_facts(folder)
         done = facts.get("steps_done") == which.steps
-        if code == EXIT_OK and done:
+        if done and (code == EXIT_OK or code > 128):
+            code = EXIT_OK  # a signal after the last step changes nothing
             folder.finish("completed")
         elif code > 128:
             folder.finish("interrupted", f"stopped by signal {code - 128}", code)

@@ -7,8 +7,10 @@ container, where nothing has moved and Apex is there, nothing is changed.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
+import inspect
 import sys
 import types
 from typing import Any
@@ -33,6 +35,32 @@ def before_import() -> list[str]:
         sys.modules["fused_weight_gradient_mlp_cuda"] = _weight_gradients()
         put.append("fused_weight_gradient_mlp_cuda")
     return put
+
+
+def after_import() -> None:
+    """What checkpoints need: newer torch asks megatron-core's writer for a format, and mock data forgets its place.
+
+    NeMo's MockDataModule alone keeps no count of samples in a checkpoint: a resumed run would see the first ones again.
+    """
+    from nemo.collections.llm.gpt.data.mock import MockDataModule
+    from nemo.collections.llm.gpt.data.pre_training import PreTrainingDataModule
+
+    if "state_dict" not in vars(MockDataModule):
+        MockDataModule.state_dict = PreTrainingDataModule.state_dict
+        MockDataModule.load_state_dict = PreTrainingDataModule.load_state_dict
+        plain = MockDataModule._create_dataloader
+
+        def from_here(self: Any, *args: Any, **kwargs: Any) -> Any:
+            self.init_global_step = self.data_sampler.init_global_step = self.trainer.global_step
+            return plain(self, *args, **kwargs)
+
+        MockDataModule._create_dataloader = from_here
+    import megatron.core.dist_checkpointing.strategies.filesystem_async as writer
+    from torch.distributed.checkpoint import filesystem
+
+    if "serialization_format" in inspect.signature(filesystem._write_item).parameters:
+        form: Any = importlib.import_module("torch.distributed.checkpoint.filesystem").SerializationFormat
+        writer._write_item = functools.partial(filesystem._write_item, serialization_format=form.TORCH_SAVE)
 
 
 def _rope(newer: Any) -> Any:

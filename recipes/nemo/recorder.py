@@ -69,7 +69,7 @@ class RunRecorder(lightning.Callback):  # type: ignore[misc]
                 "grad_norm": float(values["grad_norm"]) if "grad_norm" in values else None,
                 "lr": float(values["lr"]) if "lr" in values else None,
                 "step_time_s": now - self._last,
-                "consumed_samples": trainer.datamodule.data_sampler.compute_consumed_samples(trainer.global_step),
+                "consumed_samples": _consumed_samples(trainer),
                 "memory_peak_bytes": torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None,
                 "time_unix_s": time.time(),
             }
@@ -144,6 +144,13 @@ class RunRecorder(lightning.Callback):  # type: ignore[misc]
                 lines.append(f'"{name}",{event.count},{event.self_device_time_total:.1f}')
         write_atomically(self.folder / "kernels.csv", "\n".join(lines) + "\n")
         self._profiler = None
+
+
+def _consumed_samples(trainer: Any) -> int:
+    """Samples seen so far, as NeMo's own sampler counts them."""
+    data = trainer.datamodule
+    since = trainer.global_step - getattr(data, "init_global_step", 0)
+    return int(data.data_sampler.compute_consumed_samples(since))
 
 
 def _plain(value: Any) -> Any:

@@ -28,7 +28,9 @@ def build(which: Experiment, args: argparse.Namespace) -> tuple[Any, Any]:
     from recipes.nemo.recipe import recipe
     from recipes.nemo.recorder import RunRecorder
 
-    made = recipe(which, "nemo", args.checkpoint_every)
+    # NeMo resumes only where checkpoints are on
+    every = args.checkpoint_every or (which.steps + 1 if args.resume else 0)
+    made = recipe(which, "nemo", every)
     if which.tier == "cpu":
         from recipes.nemo.cpu import adapt
 
@@ -36,7 +38,7 @@ def build(which: Experiment, args: argparse.Namespace) -> tuple[Any, Any]:
     else:
         made.data.num_workers = 0 if which.tier == "one_gpu" else made.data.num_workers
         made.trainer.strategy.ckpt_async_save = False
-    if args.checkpoint_every:
+    if every:
         made.log.explicit_log_dir = "nemo"
         made.resume = nemo_run.Config(nemo_lightning.AutoResume, resume_if_exists=False)
     if args.resume:
@@ -63,19 +65,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     record = json.loads(Path(RUN_JSON).read_text(encoding="utf-8"))
     which = Experiment.model_validate(record["configuration"])
     rank = int(os.environ.get("RANK", "0"))
-    if which.tier == "cpu":
-        from recipes.nemo import cpu
+    from recipes.nemo import cpu, newer
 
+    if which.tier == "cpu":
         cpu.before_import()
     else:
-        from recipes.nemo import newer
-
         newer.before_import()
     import nemo_run
 
     from recipes.nemo.flat import flat
 
     made, recorder = build(which, args)
+    newer.after_import()
     if which.tier == "cpu":
         cpu.after_import()
     if rank == 0:

@@ -106,7 +106,7 @@ def test_layouts_that_do_not_divide_are_refused(layout: dict[str, int], said: st
         ("llama3_8b-h200-bf16", {"versions": {}}, "nemo-toolkit is not installed"),
         ("llama3_8b-h200-fp8_block-25.07", {}, "nemo-toolkit 2.3.0 found"),
         ("llama3_8b-h200-fp8_current", {"import_error": "no libcudart"}, "no libcudart"),
-        ("llama3_70b-h200-bf16", {}, "GiB of device memory free"),
+        ("llama3_70b-h200-bf16", {"memory_free_bytes": 40 << 30}, "GiB of device memory free"),
         (
             "llama3_8b-h200-fp8_current",
             {"versions": {"nemo-toolkit": "2.3.0", "megatron-core": "0.12.0"}},
