@@ -6,13 +6,23 @@ PYTHON ?= python3
 WORK ?= $(HOME)/.cache/fewbits/work
 RUN = PATH="$$(cd "$(VENV)/bin" && pwd):$$PATH"
 
-.PHONY: reproduce_all setup dev test check smoke schemas locks clean
+.PHONY: reproduce_all exhibits cpu setup dev test check smoke schemas locks clean
 
 ifeq ($(shell test -w . && echo yes),yes)
 
 reproduce_all: setup
-	@$(RUN) snakemake reproduce_all --logger rich
+	@$(RUN) snakemake reproduce_all --keep-going --logger rich
 	@$(RUN) python -m analysis.documents --summary
+
+# The same without training anything: tables and figures alone.
+exhibits: setup
+	@$(RUN) snakemake exhibits --logger rich
+	@$(RUN) python -m analysis.documents --summary
+
+# Real NeMo code on CPU, held against the published runs, the golden files and a killed run that resumes.
+cpu: dev
+	@$(RUN) snakemake rerun_agreement --logger rich
+	@$(RUN) python -m pytest -m slow tests/recipes/test_nemo.py tests/recipes/test_nemo_training.py
 
 setup: $(VENV)/core.done
 
@@ -55,7 +65,7 @@ clean:
 
 else
 
-reproduce_all test check smoke:
+reproduce_all exhibits cpu test check smoke:
 	@echo "this checkout cannot be written to; working in a clone: $(WORK)" >&2
 	@test -d "$(WORK)/.git" || git -c safe.directory='*' clone -q "$(CURDIR)" "$(WORK)"
 	@git -c safe.directory='*' -C "$(WORK)" pull -q --ff-only

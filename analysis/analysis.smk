@@ -3,6 +3,7 @@ from pathlib import Path
 
 from analysis.exhibits import EXHIBITS
 from analysis.rebuild import discard_stale_stamp
+from recipes.workflow import cpu_tier
 
 discard_stale_stamp(Path("build/exhibits.done"), Path("dvc.lock"))
 
@@ -38,7 +39,7 @@ rule exhibits:
 rule rerun_agreement:
     input:
         "build/exhibits.done",
-        rules.nemo_cpu.input if "nemo" in config["cpu_tier"] else [],
+        rules.nemo_cpu.input if "nemo" in cpu_tier(config) else [],
     output:
         "build/rerun_agreement.csv",
     log:

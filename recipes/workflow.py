@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import socket
 import sys
 from collections.abc import Callable, Mapping
@@ -30,6 +31,15 @@ def require_gpus(config: Mapping[str, Any], stack: str, count: int) -> Callable[
         return []
 
     return check
+
+
+def cpu_tier(config: Mapping[str, Any]) -> list[str]:
+    """Stacks whose recipes this machine trains on CPU: the settings', where the stacks' locks fit the machine."""
+    wanted = list(config["cpu_tier"])
+    if wanted and (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        print(f"cpu_tier {wanted}: left out, its locks are for Linux on x86_64", file=sys.stderr)
+        return []
+    return wanted
 
 
 def announce() -> None:
