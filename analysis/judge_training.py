@@ -143,7 +143,7 @@ def clock(run: Run) -> Iterator[Reason]:
     rows = list(zip(run.trained, run.steps, strict=True))
     for (before, _), (row, step) in pairwise(rows):
         wall = row.time_unix_s - before.time_unix_s
-        if before.profiled or row.profiled:
+        if before.profiled or row.profiled or row.step != before.step + 1:
             continue
         if not abs(wall - step.step_time_s) <= 0.05 * step.step_time_s + _TIME_S:
             yield Reason(

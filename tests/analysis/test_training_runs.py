@@ -1,0 +1,207 @@
+"""Run folders of NeMo: what makes one VALID, each thing that takes it away, and a rerun against its reference."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.agreement import agreement, main
+from analysis.judge import judge
+from analysis.logs import read_run
+from recipes.runs import LOG, MANIFEST, METRICS, RUN_JSON, manifest_text
+from tests.make_nemo_run import make_nemo_run
+
+NAME = "llama3_8b-h200-fp8_current"
+
+
+def reseal(folder: Path) -> None:
+    (folder / MANIFEST).write_text(manifest_text(folder))
+
+
+def edit_record(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    record = json.loads((folder / RUN_JSON).read_text())
+    change(record)
+    (folder / RUN_JSON).write_text(json.dumps(record))
+
+
+def edit_rows(folder: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
+    rows = [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
+    change(rows)
+    (folder / METRICS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def drop_end(folder: Path) -> None:
+    lines = (folder / LOG).read_text().splitlines(keepends=True)
+    (folder / LOG).write_text("".join(lines[:-2]))
+
+
+def halve_times(folder: Path) -> None:
+    def halve(rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            row["step_time_s"] /= 2
+
+    edit_rows(folder, halve)
+    text = (folder / LOG).read_text()
+    (folder / LOG).write_text(text.replace("in s: 5", "in s: 2.5").replace("in s: 10", "in s: 5"))
+
+
+def test_a_complete_run_is_valid_and_times_its_later_steps(tmp_path: Path) -> None:
+    judged = judge(read_run(make_nemo_run(tmp_path, NAME)))
+    assert judged.valid, judged.reasons
+    assert len(judged.run.timed_steps_s) == 7
+    assert max(judged.run.timed_steps_s) < 5.1
+    assert judged.run.steps[0].tokens == 32 * 8192
+
+
+@pytest.mark.parametrize("name", ["llama3_8b-cpu-bf16", "llama31_405b-cpu-bf16", "nemotron4_340b-h200-bf16"])
+def test_other_experiments_are_valid_too(tmp_path: Path, name: str) -> None:
+    assert judge(read_run(make_nemo_run(tmp_path, name, step_time_s=9.0))).valid
+
+
+FAULTS: dict[str, tuple[Callable[[Path], None], str, str]] = {
+    "a missing step": (lambda f: edit_rows(f, lambda rows: rows.pop(4) and None), "steps_missing", "INCOMPLETE"),
+    "a repeated step": (lambda f: edit_rows(f, lambda rows: rows.insert(4, rows[4])), "steps_repeated", "INCONSISTENT"),
+    "a NaN loss": (lambda f: edit_rows(f, lambda r: r[5].update(loss="NaN")), "loss_not_finite", "DIVERGED"),
+    "a NaN gradient norm": (
+        lambda f: edit_rows(f, lambda r: r[5].update(grad_norm="NaN")),
+        "grad_norm_not_finite",
+        "DIVERGED",
+    ),
+    "an edited step time": (
+        lambda f: edit_rows(f, lambda r: r[5].update(step_time_s=2.5)),
+        "log_disagrees",
+        "INCONSISTENT",
+    ),
+    "times edited in log and metrics alike": (lambda f: halve_times(f), "time_disagrees", "INCONSISTENT"),
+    "an edited loss": (lambda f: edit_rows(f, lambda r: r[5].update(loss=3.0)), "log_disagrees", "INCONSISTENT"),
+    "other samples": (
+        lambda f: edit_rows(f, lambda r: r[5].update(consumed_samples=7)),
+        "samples_disagree",
+        "INCONSISTENT",
+    ),
+    "a log that ends early": (lambda f: drop_end(f), "end_missing", "INCONSISTENT"),
+    "another precision": (
+        lambda f: edit_record(f, lambda r: r.update(effective_precision="bf16")),
+        "precision_mismatch",
+        "INCONSISTENT",
+    ),
+    "no proof of the precision": (
+        lambda f: edit_record(f, lambda r: r.update(effective_precision=None)),
+        "precision_unknown",
+        "AMBIGUOUS",
+    ),
+    "fewer layers than said": (
+        lambda f: edit_record(f, lambda r: r["configuration"]["dimensions"].update(layers=4)),
+        "configuration_mismatch",
+        "INCONSISTENT",
+    ),
+    "a cut that is not said": (
+        lambda f: edit_record(f, lambda r: r["configuration"].update(cut=[])),
+        "configuration_mismatch",
+        "INCONSISTENT",
+    ),
+    "another experiment's name": (
+        lambda f: edit_record(f, lambda r: r["configuration"].update(name="llama3_8b-h200-bf16")),
+        "configuration_mismatch",
+        "INCONSISTENT",
+    ),
+    "a failed run": (
+        lambda f: edit_record(f, lambda r: r["outcome"].update(status="failed", reason="OutOfMemoryError: x")),
+        "run_failed",
+        "INCOMPLETE",
+    ),
+    "a run that stopped itself for NaN": (
+        lambda f: edit_record(f, lambda r: r["outcome"].update(status="failed", reason="found NaN in local grad")),
+        "loss_not_finite",
+        "DIVERGED",
+    ),
+    "an interrupted run": (
+        lambda f: edit_record(f, lambda r: r["outcome"].update(status="interrupted")),
+        "run_unfinished",
+        "INCOMPLETE",
+    ),
+    "steps beyond belief": (
+        lambda f: edit_record(f, lambda r: r["configuration"].update(steps=10**12)),
+        "steps_missing",
+        "INCOMPLETE",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_is_named_and_takes_the_verdict_away(tmp_path: Path, fault: str) -> None:
+    change, code, verdict = FAULTS[fault]
+    folder = make_nemo_run(tmp_path, NAME)
+    change(folder)
+    reseal(folder)
+    judged = judge(read_run(folder))
+    assert code in {reason.code for reason in judged.reasons}, judged.reasons
+    assert judged.verdict == verdict
+
+
+def test_faster_than_the_gpu_can_be(tmp_path: Path) -> None:
+    judged = judge(read_run(make_nemo_run(tmp_path, NAME, step_time_s=1.0)))
+    assert "above_peak" in {reason.code for reason in judged.reasons}
+
+
+def test_a_profiled_step_is_not_timed(tmp_path: Path) -> None:
+    folder = make_nemo_run(tmp_path, NAME)
+    edit_rows(folder, lambda rows: rows[9].update(profiled=True, step_time_s=50.0))
+    reseal(folder)
+    judged = judge(read_run(folder))
+    assert judged.valid, judged.reasons
+    assert len(judged.run.timed_steps_s) == 6
+
+
+@pytest.mark.parametrize("cut", [0.2, 0.5, 0.9])
+def test_a_cut_metrics_file_never_passes(tmp_path: Path, cut: float) -> None:
+    folder = make_nemo_run(tmp_path, NAME)
+    data = (folder / METRICS).read_bytes()
+    (folder / METRICS).write_bytes(data[: int(len(data) * cut)])
+    reseal(folder)
+    assert not judge(read_run(folder)).valid
+
+
+def test_a_rerun_agrees_bit_for_bit_within_tolerance_or_not(tmp_path: Path) -> None:
+    name = "llama3_8b-cpu-bf16"
+    make_nemo_run(tmp_path / "raw", name, loss=4.85)
+    for loss, said in ((4.85, "identical"), (4.851, "within tolerance"), (4.9, "differs")):
+        make_nemo_run(tmp_path / said, name, loss=loss, versions={"nemo-toolkit": "2.3.1"})
+        (row,) = agreement(tmp_path / said, tmp_path / "raw")
+        assert row["agreement"] == said
+        assert row["versions_that_differ"] == "nemo-toolkit 2.3.1/2.3.0"
+
+
+def test_what_has_no_reference_or_is_not_valid_is_not_compared(tmp_path: Path) -> None:
+    folder = make_nemo_run(tmp_path / "runs", "llama3_8b-cpu-bf16")
+    (row,) = agreement(tmp_path / "runs", tmp_path / "raw")
+    assert "no published run" in row["agreement"]
+    edit_rows(folder, lambda rows: rows[1].update(loss="NaN"))
+    reseal(folder)
+    (row,) = agreement(tmp_path / "runs", tmp_path / "raw")
+    assert row["agreement"].startswith("not compared: DIVERGED")
+
+
+def test_step_times_are_compared_on_the_same_gpu(tmp_path: Path) -> None:
+    make_nemo_run(tmp_path / "raw", NAME, step_time_s=5.0)
+    make_nemo_run(tmp_path / "raw", NAME, step_time_s=5.1, run_id="20260102T000000Z-0000-r1")
+    make_nemo_run(tmp_path / "runs", NAME, step_time_s=5.5)
+    (row,) = agreement(tmp_path / "runs", tmp_path / "raw")
+    assert row["time_over_reference"] == pytest.approx(5.5 / 5.05, rel=1e-3)
+    assert row["reference_spread"] == pytest.approx(0.02, rel=1e-2)
+
+
+def test_the_command_says_by_its_code_whether_all_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "llama3_8b-cpu-bf16"
+    make_nemo_run(tmp_path / "raw", name, loss=4.85)
+    make_nemo_run(tmp_path / "runs", name, loss=4.9)
+    for raw, code in ((tmp_path / "raw", 1), (tmp_path / "none", 0)):
+        out = tmp_path / "out.csv"
+        arguments = ["agreement", "--runs", str(tmp_path / "runs"), "--raw", str(raw), "--out", str(out)]
+        monkeypatch.setattr("sys.argv", arguments)
+        assert main() == code
+        assert out.read_text().startswith("stack,experiment")
