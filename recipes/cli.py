@@ -1,7 +1,8 @@
-"""Commands of the recipes' room: `fewbits capability`."""
+"""Commands of the recipes' room: `fewbits capability`, `fewbits experiments`."""
 
 from __future__ import annotations
 
+import fnmatch
 import json
 from typing import Annotated
 
@@ -11,11 +12,13 @@ from rich.table import Table
 
 from recipes.catalog import capability, load_hardware, load_precisions, lookup
 from recipes.catalog.capability import load_stacks
+from recipes.nemo.experiments import all_experiments, refused
 
 
 def register(app: typer.Typer) -> None:
     """Add this room's commands to the front door."""
     app.command("capability")(show_capability)
+    app.command("experiments")(show_experiments)
 
 
 def show_capability(
@@ -38,4 +41,29 @@ def show_capability(
     table = Table("stack", "release", "precision", "status", "reason", title=f"What runs on {hardware}")
     for row in rows:
         table.add_row(*(row[column] for column in ("stack", "release", "precision", "status", "reason")))
+    Console().print(table)
+
+
+def show_experiments(
+    pattern: Annotated[str, typer.Argument(help="shell-style pattern of names, e.g. 'llama3_8b-h200-*'")] = "*",
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON list on standard output")] = False,
+) -> None:
+    """NeMo's experiments: name, GPUs, layout, what is cut, the baseline, and whether the gate lets it through."""
+    rows = [
+        {**one.model_dump(mode="json", exclude={"dimensions"}), "refused": refused(one)}
+        for name, one in all_experiments().items()
+        if fnmatch.fnmatchcase(name, pattern)
+    ]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table("experiment", "GPUs", "TP x PP x CP (VP)", "batch", "cut", "gate", title="Experiments of NeMo")
+    for row in rows:
+        layout = row["layout"]
+        parallel = " x ".join(str(layout[f"{kind}_parallel"]) for kind in ("tensor", "pipeline", "context"))
+        batch = f"{layout['micro_batch_samples']}/{layout['global_batch_samples']}"
+        virtual = f" ({layout['virtual_pipeline']})" if layout["virtual_pipeline"] > 1 else ""
+        gate = f"refused: {row['refused']}" if row["refused"] else "runs"
+        cut = ", ".join(row["cut"]) if row["tier"] != "cpu" else "tiny"
+        table.add_row(row["name"], str(layout["gpus"]), parallel + virtual, batch, cut, gate)
     Console().print(table)

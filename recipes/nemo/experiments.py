@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from recipes.catalog import CatalogError, Model, load_hardware, load_models, load_precisions, lookup
+from recipes.catalog import CatalogError, Model, capability, load_hardware, load_models, load_precisions, lookup
 from recipes.catalog.reading import Entry, read_yaml
 
 STACK = "nemo"
@@ -328,3 +328,10 @@ def experiment(name: str) -> Experiment:
         lookup("precision of nemo", parts[2], dict.fromkeys(one.precision for one in found.values()))
     alike = [other for other in found if other.startswith("-".join(parts[:2]) + "-")]
     raise CatalogError(f"unknown experiment {name!r}; of this model and hardware there are: {', '.join(alike)}")
+
+
+def refused(which: Experiment) -> str | None:
+    """Why the gate refuses an experiment on the hardware it names, or None."""
+    gpu = None if which.hardware == "cpu" else load_hardware()[which.hardware].compute_capability
+    answer = capability(which.precision, gpu, STACK, which.release)
+    return answer.reason if answer.status == "unsupported" else None

@@ -17,21 +17,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from recipes.catalog import capability, load_hardware
 from recipes.nemo.cluster import sbatch_text
-from recipes.nemo.experiments import MAIN_RELEASE, STACK, Experiment, all_experiments
+from recipes.nemo.experiments import MAIN_RELEASE, Experiment, all_experiments, refused
 from recipes.nemo.flat import flat
 from recipes.nemo.recipe import recipe
 from recipes.runs import write_atomically
 
 GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "recipes" / "nemo_golden"
-
-
-def refused(which: Experiment) -> str | None:
-    """Why the gate refuses an experiment on the hardware it names, or None."""
-    gpu = None if which.hardware == "cpu" else load_hardware()[which.hardware].compute_capability
-    answer = capability(which.precision, gpu, STACK, which.release)
-    return answer.reason if answer.status == "unsupported" else None
 
 
 def _differing(base: str, text: str) -> str:

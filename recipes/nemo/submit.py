@@ -16,7 +16,7 @@ from pathlib import Path
 
 from recipes.catalog import CatalogError
 from recipes.launching import CHECKOUT, say
-from recipes.nemo.experiments import Experiment, experiment, load_experiments
+from recipes.nemo.experiments import Experiment, experiment, load_experiments, refused
 from recipes.runs import EXIT_OK, EXIT_UNSUPPORTED, EXIT_USAGE, RunError, git_state
 
 
@@ -65,14 +65,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         which = experiment(args.experiment)
         args.image = args.image or load_experiments().releases[which.release].image
         check(which, args)
-        # late: a wrong name is answered without NeMo
-        from recipes.nemo.cluster import Place, submit
-        from recipes.nemo.golden import refused
-
         why = refused(which)
         if why:
             say(f"{which.name}: unsupported: {why}")
             return EXIT_UNSUPPORTED
+        # late: what is wrong with the arguments is answered without NeMo
+        from recipes.nemo.cluster import Place, submit
+
         place = Place(
             args.account, args.partition, args.image, args.home.absolute(), tuple(args.mount), args.time_limit
         )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from fewbits import app
 from recipes.catalog import CatalogError, load_models
 from recipes.nemo.experiments import MAIN_RELEASE, Layout, all_experiments, experiment, recommended
 from recipes.nemo.launch import check_host, command, main, tidy, why
@@ -204,6 +207,22 @@ def test_golden_files_hold_every_experiment_that_resolves() -> None:
         resolves = one.release == MAIN_RELEASE and (one.precision, one.hardware) != ("mxfp8", "h100_sxm")
         assert (f"== {one.name}\n" in text) == resolves
         assert (f"== {one.name}\n" in jobs) == (resolves and one.tier == "cluster")
+
+
+def test_the_list_of_experiments_says_which_the_gate_refuses() -> None:
+    listed = json.loads(CliRunner().invoke(app, ["experiments", "llama3_8b-h100-*", "--json"]).output)
+    assert {row["name"]: bool(row["refused"]) for row in listed} == {
+        "llama3_8b-h100-bf16": False,
+        "llama3_8b-h100-bf16-25.07": False,
+        "llama3_8b-h100-fp8_block-25.07": False,
+        "llama3_8b-h100-fp8_delayed": False,
+        "llama3_8b-h100-fp8_current": False,
+        "llama3_8b-h100-mxfp8": True,
+    }
+    assert (
+        "8 of 32 layers"
+        in CliRunner().invoke(app, ["experiments", "llama3_8b-h200-bf16"], env={"COLUMNS": "160"}).output
+    )
 
 
 @pytest.mark.slow
