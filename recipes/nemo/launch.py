@@ -24,7 +24,7 @@ from typing import Any
 
 from recipes.catalog import CatalogError, parameters
 from recipes.host import probe_apart
-from recipes.launching import CHECKOUT, ask_gate, base_record, say
+from recipes.launching import CHECKOUT, VARIABLES, ask_gate, base_record, say
 from recipes.nemo.experiments import STACK, Experiment, experiment, load_experiments
 from recipes.power import PowerSampler
 from recipes.runs import (
@@ -125,30 +125,32 @@ def signals_to(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def train(which: Experiment, folder: RunFolder, host: dict[str, Any], args: argparse.Namespace) -> int:
-    """Run the ranks with their output in log.txt; returns the exit code as a shell would see it."""
-    path = [
-        str(CHECKOUT),
-        *(str(Path(part).absolute()) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part),
-    ]
-    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}
+def rank_environment(which: Experiment) -> dict[str, str]:
+    """The environment every rank gets."""
+    path = [CHECKOUT, *(Path(part).absolute() for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part)]
+    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(dict.fromkeys(map(str, path)))}
     # megatron-core asserts on these; Transformer Engine chooses by itself
     environment.pop("NVTE_FLASH_ATTN", None)
     environment.pop("NVTE_FUSED_ATTN", None)
     if which.layout.tensor_parallel * which.layout.context_parallel > 1:
         environment.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
-    if which.tier == "cpu":
-        environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    return environment | ({"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"} if which.tier == "cpu" else {})
+
+
+def train(
+    which: Experiment, folder: RunFolder, host: dict[str, Any], args: argparse.Namespace, environment: dict[str, str]
+) -> int:
+    """Run the ranks with their output in log.txt; returns the exit code as a shell would see it."""
     power = PowerSampler(folder.path / POWER, host["gpu_uuid"]) if which.layout.gpus == 1 and host["gpus"] else None
     with tempfile.TemporaryDirectory(prefix="fewbits-nemo-") as scratch, power or contextlib.nullcontext():
         # what NeMo and its libraries write beside a run's own files
-        environment |= {"NEMO_HOME": scratch, "NEMORUN_HOME": scratch, "MPLCONFIGDIR": scratch, "HF_HOME": scratch}
+        homes = dict.fromkeys(("NEMO_HOME", "NEMORUN_HOME", "MPLCONFIGDIR", "HF_HOME"), scratch)
         process = subprocess.Popen(
             command(which, args),
             stdout=folder.log_file_descriptor(),
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
-            env=environment,
+            env={**environment, **homes},
             cwd=folder.path,  # NeMo prints where it writes: `nemo`, not a folder of this machine
             start_new_session=True,
         )
@@ -202,7 +204,9 @@ def run(which: Experiment, args: argparse.Namespace) -> int:
     if which.tier == "cpu" and which.precision != "bf16":
         answer = ask_gate(which.precision, {"gpus": 0}, STACK, which.release)
     session_id = new_session_id()
-    session = {"id": session_id, "repeat": args.repeat, "resumed_from": str(args.resume) if args.resume else None}
+    session = {"id": session_id, "repeat": args.repeat, "resumed_from": None}
+    if args.resume:
+        session["resumed_from"] = "/".join(args.resume.parts[-6:])  # by run; where runs lie is this machine's
     locks = ["envs/nemo/requirements.lock", "envs/nemo/release.lock"]
     if which.tier != "cpu":
         locks[0] = "envs/nemo_gpu/requirements.lock"
@@ -213,6 +217,8 @@ def run(which: Experiment, args: argparse.Namespace) -> int:
         "seed": which.seed,
         "data": "NeMo's MockDataModule: uniform random tokens from NumPy's default generator, seed 42 + sample",
     }
+    environment = rank_environment(which)
+    record["environment"]["variables"] = {k: v for k, v in sorted(environment.items()) if k.startswith(VARIABLES)}
     if answer.status == "unsupported":
         with RunFolder(args.runs, STACK, which.name, f"{session_id}-gate", record) as folder:
             folder.finish("unsupported", f"{answer.reason} ({answer.source})", EXIT_UNSUPPORTED)
@@ -221,7 +227,7 @@ def run(which: Experiment, args: argparse.Namespace) -> int:
     check_host(which, host)
     record["kind"] = "measured" if answer.status == "native" else "emulated"
     with RunFolder(args.runs, STACK, which.name, f"{session_id}-r{args.repeat}", record) as folder:
-        code = train(which, folder, host, args)
+        code = train(which, folder, host, args, environment)
         facts = take_facts(folder)
         done = facts.get("steps_done") == which.steps
         if done and (code == EXIT_OK or code > 128):

@@ -67,15 +67,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rank = int(os.environ.get("RANK", "0"))
     from recipes.nemo import cpu, newer
 
+    put_back: list[str] = []
     if which.tier == "cpu":
         cpu.before_import()
     else:
-        newer.before_import()
+        put_back = newer.before_import()
     import nemo_run
 
     from recipes.nemo.flat import flat
 
     made, recorder = build(which, args)
+    recorder.facts["names_put_back"] = put_back
     newer.after_import()
     if which.tier == "cpu":
         cpu.after_import()
