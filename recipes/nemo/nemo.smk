@@ -14,7 +14,7 @@ rule nemo_environment:
     benchmark:
         "build/benchmarks/nemo/environment.jsonl"
     params:
-        venv="build/envs/nemo",
+        venv=subpath(output[0], strip_suffix=".done"),
     message:
         "NeMo's environment for CPU (2.2 GB) into {params.venv}; reused afterwards"
     shell:
