@@ -17,6 +17,7 @@ from recipes.catalog import find_gpu, load_models, load_precisions
 
 PRECISIONS = ("fp8_delayed", "fp8_current", "fp8_block", "mxfp8")
 HARDWARE = ("H100", "H200", "B200", "GB200")
+LABELS = ("published", "measured", "emulated", "projected")
 SHAPES = ["circle", "square", "diamond", "triangle-up"]
 SCHEMA: dict[str, type[pl.DataType]] = {
     "model": pl.String,
@@ -175,6 +176,7 @@ def _chart(frame: pl.DataFrame) -> alt.FacetChart:
     keep = [p for p in PRECISIONS if p in set(points["precision"])]
     hardware = [h for h in HARDWARE if h in set(points["hardware"])]
     hardware += sorted(set(points["hardware"]) - set(hardware))
+    labels = [label for label in LABELS if label in set(points["label"])]
     base = alt.Chart().encode(
         x=alt.X("hardware:N", sort=hardware, title=None, axis=alt.Axis(labelAngle=0)),
         xOffset=alt.XOffset("precision_name:N", sort=[precisions[p].name for p in keep]),
@@ -189,9 +191,7 @@ def _chart(frame: pl.DataFrame) -> alt.FacetChart:
     )
     marks = base.mark_point(filled=True, size=45, opacity=0.9).encode(
         y=alt.Y("speedup:Q", title="Speedup over BF16", scale=alt.Scale(zero=False)),
-        shape=alt.Shape(
-            "label:N", title="Label", scale=alt.Scale(domain=["published", "measured", "projected"], range=SHAPES[:3])
-        ),
+        shape=alt.Shape("label:N", title="Label", scale=alt.Scale(domain=labels, range=SHAPES[: len(labels)])),
         tooltip=["model_name:N", "hardware:N", "precision_name:N", "variant:N", "speedup:Q", "source:N"],
     )
     order = [models[key].name for key in published_models() if key in set(points["model"])]
