@@ -1,5 +1,6 @@
 #!/bin/sh
 # Make a stack's environment: sh envs/stack.sh VENV LOCK...   (Python 3.11; hashes checked; nothing but the locks' pins)
+# Exit codes: 0 installed, 3 torch's build for CPU cannot be reached from here, others: something else failed.
 # torch for CPU is on torch's own index, which uv knows; where it cannot be reached, pip looks where it is configured to.
 set -eu
 venv=$1; shift
@@ -14,7 +15,7 @@ for lock in "$@"; do
             -r "$venv/torch.txt" 2> /dev/null ||
             "$venv/bin/python" -m pip --disable-pip-version-check install -q --no-deps --require-hashes \
                 -r "$venv/torch.txt" ||
-            { echo "envs: no torch for CPU as $lock pins it; can torch's index be reached?" >&2; exit 1; }
+            { echo "envs: no torch for CPU as $lock pins it; can torch's own index be reached?" >&2; exit 3; }
     fi
     echo "envs: $lock into $venv" >&2
     uv pip install -q --python "$venv/bin/python" --no-deps --require-hashes -r "$venv/rest.txt"
