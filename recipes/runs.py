@@ -154,7 +154,7 @@ class RunFolder:
 
     def metric(self, **values: Any) -> None:
         """Append one object to metrics.jsonl. NaN and infinity are kept, as the strings 'NaN', 'Infinity'."""
-        self._metrics.write(json.dumps({key: _plain(value) for key, value in values.items()}, allow_nan=False) + "\n")
+        self._metrics.write(json.dumps({key: plain(value) for key, value in values.items()}, allow_nan=False) + "\n")
 
     def finish(self, status: str, reason: str | None = None, exit_code: int = EXIT_OK) -> None:
         """State the outcome: `completed`, `failed` or `unsupported`, with a reason for the last two."""
@@ -175,7 +175,8 @@ class RunFolder:
         write_atomically(self.path / MANIFEST, manifest_text(self.path))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value as metrics.jsonl holds it: NaN and infinity, which JSON cannot say, as text."""
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     return value

@@ -16,6 +16,7 @@ from recipes.catalog.reading import Entry, read_yaml
 STACK = "nemo"
 HERE = Path(__file__).parent
 EXPERIMENTS = HERE / "experiments.yaml"
+FACTS = "facts.json"  # what the first rank leaves for whoever seals the run
 Tier = Literal["cluster", "one_gpu", "cpu"]
 
 

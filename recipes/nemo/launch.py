@@ -25,7 +25,7 @@ from typing import Any
 from recipes.catalog import CatalogError, parameters
 from recipes.host import probe_apart
 from recipes.launching import CHECKOUT, VARIABLES, ask_gate, base_record, say
-from recipes.nemo.experiments import STACK, Experiment, experiment, load_experiments
+from recipes.nemo.experiments import FACTS, STACK, Experiment, experiment, load_experiments
 from recipes.power import PowerSampler
 from recipes.runs import (
     EXIT_FAILED,
@@ -55,7 +55,6 @@ ENVIRONMENT = {
     "NVTE_BWD_LAYERNORM_SM_MARGIN": "16",
     "PYTHONWARNINGS": "ignore",
 }
-FACTS = "facts.json"
 # bytes a parameter: BF16 weight and gradient, FP32 master weight and two moments, and the FP32 gradient that
 # megatron-core's optimizer makes of all of them at once (seen: with 16, 70B's layers did not fit)
 BYTES_A_PARAMETER = 20

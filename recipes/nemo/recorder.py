@@ -13,9 +13,8 @@ import lightning.pytorch as lightning
 import torch
 
 from recipes.effective import attention_backend, effective_precision
-from recipes.runs import METRICS, RunError, to_json, write_atomically
-
-FACTS = "facts.json"
+from recipes.nemo.experiments import FACTS
+from recipes.runs import METRICS, RunError, plain, to_json, write_atomically
 
 
 class RunRecorder(lightning.Callback):  # type: ignore[misc]
@@ -75,7 +74,7 @@ class RunRecorder(lightning.Callback):  # type: ignore[misc]
             }
             if self._profiler is not None:
                 row["profiled"] = True
-            self._file.write(json.dumps({key: _plain(value) for key, value in row.items()}, allow_nan=False) + "\n")
+            self._file.write(json.dumps({key: plain(value) for key, value in row.items()}, allow_nan=False) + "\n")
             self._file.flush()
         if self._profiler is not None:
             self._write_profile()
@@ -151,9 +150,3 @@ def _consumed_samples(trainer: Any) -> int:
     data = trainer.datamodule
     since = trainer.global_step - getattr(data, "init_global_step", 0)
     return int(data.data_sampler.compute_consumed_samples(since))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
-    return value
