@@ -18,7 +18,8 @@ rule exhibits:
             for room in ("analysis", "recipes/catalog")
             for suffix in ("*.py", "*.yaml")
             for path in Path(room).rglob(suffix)
-        ),
+        )
+        + ["recipes/runs.py", "recipes/power.py", "recipes/nemo/recommended.csv"],
     output:
         "build/exhibits.done",
     log:
