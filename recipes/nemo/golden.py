@@ -12,10 +12,14 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import inspect
+import platform
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+from nemo.lightning import Trainer
 
 from recipes.nemo.cluster import sbatch_text
 from recipes.nemo.experiments import MAIN_RELEASE, Experiment, all_experiments, refused
@@ -44,6 +48,11 @@ def _together(experiments: list[Experiment], render: Callable[[Experiment], str]
     parts = [f"== {experiments[0].name}\n{base}"]
     parts += [f"== {one.name}\n{_differing(base, render(one))}" for one in experiments[1:]]
     return "\n".join(parts)
+
+
+def defaults_are_shown() -> bool:
+    """Whether this Python can read the Trainer's signature through NeMo's wrapper (3.11.2 cannot, 3.11.7 can)."""
+    return "accelerator" in inspect.signature(Trainer).parameters
 
 
 def texts() -> dict[str, str]:
@@ -81,8 +90,17 @@ def main() -> int:
             print(f"{which.name:52} {which.layout.gpus:5} GPUs  {status(which)}", flush=True)
         return 0
     wrong = 0
+    shown = defaults_are_shown()
+    if not shown:
+        print(
+            f"Python {platform.python_version()} shows no defaults of NeMo's Trainer (3.11.7 does): recipes are not"
+            " compared, sbatch scripts are",
+            file=sys.stderr,
+        )
     for name, text in texts().items():
         path = GOLDEN / name
+        if not shown and name.endswith(".recipe.txt"):
+            continue
         if args.check:
             if not path.is_file() or path.read_text(encoding="utf-8") != text:
                 wrong += 1
