@@ -28,7 +28,11 @@ class TrainedCell:
 
 
 def trained_cells(evidence: Evidence, stack: str, tier: str) -> list[TrainedCell]:
-    """A cell an experiment of that tier (`one_gpu`, `cpu`, `cluster`) that has runs with timed steps, valid or not."""
+    """A cell an experiment of that tier (`one_gpu`, `cpu`, `cluster`) that has runs, valid or not.
+
+    An experiment may be configured anew under its name (another depth, say), or run on another GPU: only runs like the
+    newest valid one are put together, and only with a baseline of the same dimensions, layout and GPU.
+    """
     found = evidence.experiments(stack)
     cells = []
     for experiment, judged in found.items():
@@ -37,12 +41,21 @@ def trained_cells(evidence: Evidence, stack: str, tier: str) -> list[TrainedCell
             continue
         good = [j for j in valid(runs) if j.run.timed_steps_s]
         base_name = runs[-1].run.get("configuration", "baseline")
+        good = [j for j in good if _setting(j) == _setting(good[-1])]
         base = [j for j in valid(found.get(str(base_name), [])) if j.run.timed_steps_s]
+        base = [j for j in base if good and _setting(j) == _setting(good[-1])]
         comparison, reason = None, "" if good else why_not(runs, experiment) or "no timed steps"
         if good and base:
             comparison = compare(base, good, [j.run.timed_steps_s for j in base], [j.run.timed_steps_s for j in good])
         elif good and base_name:
-            reason = f"no VALID run of the baseline {base_name}"
+            reason = f"no VALID run of the baseline {base_name} in the same setting"
         time = median([j.run.timed_steps_s for j in good]) if good else None
         cells.append(TrainedCell(experiment, tuple(good or runs), tuple(base), time, comparison, reason))
     return cells
+
+
+def _setting(judged: Judged) -> tuple[str, ...]:
+    """What must be equal before runs are put together: a median over two of these would be of nothing."""
+    run = judged.run
+    configured = (repr(run.get("configuration", key)) for key in ("dimensions", "layout", "steps"))
+    return (*configured, str(run.get("hardware", "gpu_name")), str(run.get("kind")))

@@ -9,6 +9,7 @@ import pytest
 
 from analysis.exhibits import fp8_speedup, step_breakdown
 from analysis.logs.kernels import read_kernels
+from recipes.nemo.experiments import experiment
 from tests.make_nemo_run import KERNELS, KERNELS_BF16, make_nemo_run
 
 PUBLISHED = Path("results/published/published.csv")
@@ -42,7 +43,7 @@ def test_without_a_baseline_there_is_no_speedup(tmp_path: Path) -> None:
     make_nemo_run(tmp_path, FP8)
     (row,) = measured(tmp_path).to_dicts()
     assert row["speedup"] is None
-    assert row["reason"] == f"no VALID run of the baseline {BF16}"
+    assert row["reason"] == f"no VALID run of the baseline {BF16} in the same setting"
 
 
 def test_a_run_that_is_not_valid_becomes_no_number(tmp_path: Path) -> None:
@@ -52,6 +53,21 @@ def test_a_run_that_is_not_valid_becomes_no_number(tmp_path: Path) -> None:
     assert not table.filter(pl.col("label") == "measured").height
     row = table.filter(pl.col("reason").str.starts_with("INCONSISTENT")).to_dicts()[0]
     assert row["speedup"] is None
+
+
+def test_runs_of_two_depths_under_one_name_are_not_put_together(tmp_path: Path) -> None:
+    """As when experiments.yaml changes: older runs hold more layers, and say so."""
+    make_nemo_run(tmp_path, BF16, step_time_s=9.0)
+    make_nemo_run(tmp_path, FP8, step_time_s=7.0)
+    which = experiment(FP8)
+    fewer = which.dimensions.model_copy(update={"layers": 4})
+    changed = which.model_copy(update={"dimensions": fewer, "cut": ("4 of 32 layers",)}).model_dump(mode="json")
+    make_nemo_run(tmp_path, FP8, step_time_s=5.4, run_id="20260102T000000Z-0000-r1", configuration=changed)
+    (row,) = measured(tmp_path).to_dicts()
+    assert row["step_time_s"] == pytest.approx(5.4, rel=1e-2)
+    assert "4 of 32 layers" in row["variant"]
+    assert row["speedup"] is None
+    assert row["reason"] == f"no VALID run of the baseline {BF16} in the same setting"
 
 
 def test_cpu_runs_are_no_speed(tmp_path: Path) -> None:
