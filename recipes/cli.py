@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from recipes.catalog import capability, load_hardware, load_precisions, lookup
 from recipes.catalog.capability import load_stacks
@@ -57,7 +57,8 @@ def show_experiments(
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    table = Table("experiment", "GPUs", "TP x PP x CP (VP)", "batch", "cut", "gate", title="Experiments of NeMo")
+    heads = ("experiment", "GPUs", "TP x PP x CP (VP)", "batch", "cut", "gate")
+    table = Table(*(Column(head, no_wrap=True) for head in heads), box=None, title="Experiments of NeMo")
     for row in rows:
         layout = row["layout"]
         parallel = " x ".join(str(layout[f"{kind}_parallel"]) for kind in ("tensor", "pipeline", "context"))
@@ -66,4 +67,5 @@ def show_experiments(
         gate = f"refused: {row['refused']}" if row["refused"] else "runs"
         cut = ", ".join(row["cut"]) if row["tier"] != "cpu" else "tiny"
         table.add_row(row["name"], str(layout["gpus"]), parallel + virtual, batch, cut, gate)
-    Console().print(table)
+    # a line an experiment, however wide: names are copied from here, and lists are searched with grep
+    Console(width=max(Console().width, 200)).print(table)

@@ -20,6 +20,7 @@ class Nemo(Stack):
     """How to reach NeMo's environment on a GPU host; the one for CPU is built under build/envs."""
 
     site_25_07: str = Field(default="", description="site folder of nemo_25_07, laid over `site` for block scaling")
+    profile: bool = Field(default=False, description="profile the last step of a GPU run into its kernels.csv")
 
 
 class Settings(Entry):

@@ -134,7 +134,7 @@ class Depth(Entry):
 
     layers: int = Field(gt=0)
     micro_batches: int = Field(gt=0)
-    vocabulary: int | None = Field(default=None, gt=0)
+    steps: int | None = Field(default=None, gt=0, description="where not the default of one GPU")
 
 
 class GpuName(Entry):
@@ -152,6 +152,7 @@ class OneGpu(Entry):
     precisions: tuple[str, ...]
     block: Block
     models: dict[str, Depth]
+    scaled: dict[str, Depth]
     first_last_layers_bf16: tuple[str, ...]
 
 
@@ -183,12 +184,13 @@ class ExperimentFile(Entry):
         keys = [*(hardware.key for hardware in self.cluster.hardware.values()), self.one_gpu.hardware.key]
         for key in keys:
             lookup("hardware", key, load_hardware())
-        for name in self.one_gpu.models:
+        for name in (*self.one_gpu.models, *self.one_gpu.scaled):
             lookup("model", name, load_models())
         return self
 
 
 MAIN_RELEASE = "25.04"
+VOCABULARY_UNIT = 128  # megatron-core pads a vocabulary to multiples of it, for each tensor-parallel rank
 
 
 @cache
@@ -252,36 +254,42 @@ def _cluster() -> Iterator[dict[str, Any]]:
 def _one_gpu() -> Iterator[dict[str, Any]]:
     rows = load_experiments().one_gpu
     for model, depth in rows.models.items():
+        yield from _depth(model, depth, {"layers": depth.layers}, "", model in rows.first_last_layers_bf16)
+    for model, depth in rows.scaled.items():
         full = load_models()[model]
-        cut = [f"{depth.layers} of {full.layers} layers"]
-        changes = {"layers": depth.layers}
-        if depth.vocabulary:
-            cut.append(f"vocabulary {depth.vocabulary} of {full.vocabulary}")
-            changes["vocabulary"] = depth.vocabulary
-        common = {
-            "tier": "one_gpu",
-            "model": model,
-            "hardware": rows.hardware.key,
-            "gpus_per_node": 1,
-            "layout": Layout(global_batch_samples=depth.micro_batches),
-            "dimensions": full.model_copy(update=changes),
-            "cut": tuple(cut),
-            "steps": rows.steps,
-        }
-        start = f"{model}-{rows.hardware.name}"
-        for release, precisions in ((MAIN_RELEASE, rows.precisions), (rows.block.release, rows.block.precisions)):
-            end = "" if release == MAIN_RELEASE else f"-{release}"
-            for precision in precisions:
-                baseline = None if precision == "bf16" else f"{start}-bf16{end}"
-                one = {**common, "release": release, "precision": precision, "baseline": baseline}
-                yield {**one, "name": f"{start}-{precision}{end}"}
-                if precision == "fp8_current" and model in rows.first_last_layers_bf16:
-                    yield {**one, "name": f"{start}-{precision}-first_last_bf16{end}", "first_last_layers_bf16": True}
+        vocabulary = round(full.vocabulary * depth.layers / full.layers / VOCABULARY_UNIT) * VOCABULARY_UNIT
+        yield from _depth(model, depth, {"layers": depth.layers, "vocabulary": vocabulary}, "-scaled", False)
+
+
+def _depth(model: str, depth: Depth, changes: dict[str, int], end: str, plugin_default: bool) -> Iterator[Any]:
+    rows, full = load_experiments().one_gpu, load_models()[model]
+    common = {
+        "tier": "one_gpu",
+        "model": model,
+        "hardware": rows.hardware.key,
+        "gpus_per_node": 1,
+        "layout": Layout(global_batch_samples=depth.micro_batches),
+        "dimensions": full.model_copy(update=changes),
+        "cut": tuple(
+            f"{key} {value} of {getattr(full, key)}" if key != "layers" else f"{value} of {full.layers} layers"
+            for key, value in changes.items()
+        ),
+        "steps": depth.steps or rows.steps,
+    }
+    start = f"{model}-{rows.hardware.name}"
+    for release, precisions in ((MAIN_RELEASE, rows.precisions), (rows.block.release, rows.block.precisions)):
+        last = f"{end}-{release}" if release != MAIN_RELEASE else end
+        for precision in precisions:
+            baseline = None if precision == "bf16" else f"{start}-bf16{last}"
+            one = {**common, "release": release, "precision": precision, "baseline": baseline}
+            yield {**one, "name": f"{start}-{precision}{last}"}
+            if precision == "fp8_current" and plugin_default:
+                yield {**one, "name": f"{start}-{precision}-first_last_bf16{last}", "first_last_layers_bf16": True}
 
 
 def _cpu() -> Iterator[dict[str, Any]]:
     rows = load_experiments().cpu
-    models = list(load_experiments().one_gpu.models)
+    models = list(load_experiments().one_gpu.scaled)
     for model in models:
         full = load_models()[model]
         common = {

@@ -133,7 +133,11 @@ def rank_environment(which: Experiment) -> dict[str, str]:
     environment.pop("NVTE_FUSED_ATTN", None)
     if which.layout.tensor_parallel * which.layout.context_parallel > 1:
         environment.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
-    return environment | ({"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"} if which.tier == "cpu" else {})
+    if which.tier == "cpu":
+        return environment | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    # the optimizer takes and frees tensors of several GiB: in fixed segments tens of GiB lay unused beside them
+    environment.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    return environment
 
 
 def train(

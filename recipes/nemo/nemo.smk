@@ -128,10 +128,14 @@ rule nemo_gpu_run:
             )
             if path
         ),
-        last=lambda wildcards: all_experiments()[wildcards.experiment].steps - 1,
+        profile=lambda wildcards: (
+            all_experiments()[wildcards.experiment].steps - 1
+            if config["nemo"]["profile"]
+            else -1
+        ),
         runs=config["runs"],
     message:
         "nemo: {wildcards.experiment}, about two minutes"
     shell:
         "PYTHONPATH={params.site:q}:. {params.python:q} -m recipes.nemo.launch {wildcards.experiment:q}"
-        " --profile-step {params.last} --runs {params.runs:q} --session-file {output:q} 2>&1 | tee {log:q}"
+        " --profile-step {params.profile} --runs {params.runs:q} --session-file {output:q} 2>&1 | tee {log:q}"

@@ -57,7 +57,7 @@ def test_a_complete_run_is_valid_and_times_its_later_steps(tmp_path: Path) -> No
     assert judged.run.steps[0].tokens == 32 * 8192
 
 
-@pytest.mark.parametrize("name", ["llama3_8b-cpu-bf16", "llama31_405b-cpu-bf16", "nemotron4_340b-h200-bf16"])
+@pytest.mark.parametrize("name", ["llama3_8b-cpu-bf16", "llama31_405b-cpu-bf16", "nemotron4_340b-h200-bf16-scaled"])
 def test_other_experiments_are_valid_too(tmp_path: Path, name: str) -> None:
     assert judge(read_run(make_nemo_run(tmp_path, name, step_time_s=9.0))).valid
 

@@ -38,7 +38,18 @@ def test_every_model_gpu_and_precision_has_an_experiment() -> None:
                 assert f"{model}-{gpu}-{precision}" in names
         assert f"{model}-h100-fp8_block-25.07" in names
         assert f"{model}-cpu-bf16" in names
-        assert f"{model}-h200-bf16" in names
+        assert f"{model}-h200-bf16-scaled" in names
+
+
+def test_scaled_experiments_keep_the_share_of_the_head() -> None:
+    scaled = [one for name, one in all_experiments().items() if name.endswith("-bf16-scaled")]
+    assert len(scaled) == 5
+    for one in scaled:
+        full, cut = load_models()[one.model], one.dimensions
+        assert cut.vocabulary % 128 == 0
+        assert cut.vocabulary / cut.layers == pytest.approx(full.vocabulary / full.layers, rel=0.01)
+        assert (cut.hidden, cut.ffn, cut.heads, cut.sequence) == (full.hidden, full.ffn, full.heads, full.sequence)
+        assert one.tokens == 65536
 
 
 def test_layouts_are_nvidias() -> None:
@@ -109,7 +120,7 @@ def test_layouts_that_do_not_divide_are_refused(layout: dict[str, int], said: st
         ("llama3_8b-h200-bf16", {"versions": {}}, "nemo-toolkit is not installed"),
         ("llama3_8b-h200-fp8_block-25.07", {}, "nemo-toolkit 2.3.0 found"),
         ("llama3_8b-h200-fp8_current", {"import_error": "no libcudart"}, "no libcudart"),
-        ("llama3_70b-h200-bf16", {"memory_free_bytes": 40 << 30}, "GiB of device memory free"),
+        ("llama3_70b-h200-bf16-scaled", {"memory_free_bytes": 40 << 30}, "GiB of device memory free"),
         (
             "llama3_8b-h200-fp8_current",
             {"versions": {"nemo-toolkit": "2.3.0", "megatron-core": "0.12.0"}},
