@@ -220,6 +220,14 @@ def test_the_gpu_profile_plans_every_session(built: Path) -> None:
     assert "te_layers_session       10" in done.stdout + done.stderr
 
 
+def test_a_setting_on_the_command_line_adds_to_the_profiles(built: Path) -> None:
+    """Snakemake's `config:` in a profile would be replaced by --config, and the GPU lent to nobody."""
+    done = snakemake(
+        built, "nemo_smoke", "-n", "-p", "--workflow-profile", "profiles/gpu", "--config", "nemo={site: /a/site}"
+    )
+    assert "PYTHONPATH=/a/site:." in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     ("setting", "says"), [("gpus=many", "instance['gpus']: 'many'"), ("gpu=1", "('gpu' was unexpected)")]
 )
