@@ -21,6 +21,7 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
+from analysis.exhibits.step_breakdown import bar_name
 from recipes.catalog import load_models, load_precisions
 from recipes.runs import write_atomically
 
@@ -137,15 +138,16 @@ def fp8_speedup() -> str:
 
 
 def step_breakdown() -> str:
-    """Seconds of a step by part, one column an experiment."""
+    """Seconds of a step by part, one row an experiment."""
     frame = _read("step_breakdown")
-    wide = frame.pivot(on="experiment", index="part", values="time_s")
-    names = [name for name in wide.columns if name != "part"]
-    start = names[0].rsplit("-", 1)[0] if names else ""
-    header = ["seconds a step", *(name.removeprefix(f"{start}-") for name in names)]
-    rows = [[row["part"], *(f"{row[name]:.2f}" for name in names)] for row in wide.iter_rows(named=True)]
+    parts = frame["part"].unique(maintain_order=True).to_list()
+    rows = []
+    for own in frame.partition_by("experiment", maintain_order=True):
+        times = dict(zip(own["part"], own["time_s"], strict=True))
+        name = bar_name(*own.row(0)[:3])
+        rows.append([name, *(f"{times[part]:.2f}" for part in parts), f"{sum(times.values()):.2f}"])
     caption = json.loads((EXHIBITS / "step_breakdown.json").read_text(encoding="utf-8"))["caption"]
-    return f"{_markdown(header, rows)}\n{caption}\n"
+    return f"{_markdown(['seconds a step', *parts, 'in all'], rows)}\n{caption}\n"
 
 
 BLOCKS: dict[str, Callable[[], str]] = {

@@ -7,6 +7,8 @@ is the order in which they are built.
 FROM_RAW = (
     "fp8_speedup",
     "step_breakdown",
+    "memory",
+    "window_sensitivity",
     "layer_speedup",
     "gemm_throughput",
     "capability",

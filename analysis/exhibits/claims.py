@@ -15,7 +15,7 @@ SCHEMA: dict[str, type[pl.DataType]] = {
     "verdict": pl.String,
     "sentence": pl.String,
     "finding": pl.String,
-    "exhibit": pl.String,
+    "exhibits": pl.String,
     "source": pl.String,
     "needs": pl.String,
     "run": pl.String,
@@ -33,11 +33,13 @@ def build(tables: Path) -> Exhibit:
     """The ledger, from the tables of the exhibits that its claims name (CSV files in `tables`)."""
     rows = []
     for key, claim in load_claims().items():
-        found = PREDICATES[key](pl.read_csv(tables / f"{claim.exhibit}.csv", infer_schema_length=None))
-        rows.append({"claim": key, "verdict": found.verdict, "finding": found.finding, **claim.model_dump()})
+        frames = [pl.read_csv(tables / f"{name}.csv", infer_schema_length=None) for name in claim.exhibits]
+        found = PREDICATES[key](*frames)
+        row = {"claim": key, "verdict": found.verdict, "finding": found.finding, **claim.model_dump()}
+        rows.append(row | {"exhibits": ", ".join(claim.exhibits)})
     frame = table(rows, SCHEMA)
     caption = (
-        "Each sentence is in our words, with its source; each verdict is computed from the exhibit named. Consistent"
+        "Each sentence is in our words, with its source; each verdict is computed from the exhibits named. Consistent"
         " means that a measured quantity which carries the claim agrees with it, not that the claim's own"
         " quantity was measured."
     )

@@ -24,6 +24,7 @@ SCHEMA: dict[str, type[pl.DataType]] = {
     "hardware": pl.String,
     "precision": pl.String,
     "variant": pl.String,
+    "experiment": pl.String,
     "label": pl.String,
     "gpus": pl.String,
     "speedup": pl.Float64,
@@ -80,13 +81,18 @@ def _measured(cell: TrainedCell) -> dict[str, Any]:
     run = cell.first.run
     key = find_gpu(str(run.get("hardware", "gpu_name")))
     cut = list(run.get("configuration", "cut") or [])
+    samples, micro = (run.get("configuration", "layout", f"{kind}_batch_samples") for kind in ("global", "micro"))
+    cut.append(f"{samples // micro} micro-batches")
     if run.get("configuration", "first_last_layers_bf16"):
         cut.append("first and last layer in BF16")
+    if run.get("configuration", "rowwise_weight_cast"):
+        cut.append("weights cast without transpose")
     row: dict[str, Any] = {
         "model": run.get("configuration", "model"),
         "hardware": (key or "unknown").split("_")[0].upper(),
         "precision": run.get("configuration", "precision"),
         "variant": ", ".join([*cut, f"NeMo {run.get('versions', 'nemo-toolkit')} (release {run.get('release')})"]),
+        "experiment": cell.experiment,
         "gpus": str(run.get("configuration", "layout", "gpus")),
         "reason": cell.reason,
         "source": " ".join(j.run.name for j in (*cell.runs, *cell.base)),
@@ -151,9 +157,10 @@ def _caption(frame: pl.DataFrame, throughputs: list[PublishedRow]) -> str:
         start = (
             "Measured: NeMo's own recipe on one GPU, true width and reduced depth (column variant), over BF16 of the"
             f" same software and GPU; 95 % block-bootstrap intervals over {_span(sizes)} steps a point, from"
-            f" {_span(processes)} process a point: where it is one, the spread from run to run is not in them. With"
-            " fewer layers the head and the loss, which stay in BF16, weigh more than in the whole model; there is no"
-            " communication."
+            f" {_span(processes)} process a point: where it is one, the spread from run to run is not in them. Where"
+            " the vocabulary is cut like the layers, head and loss weigh as in the whole model; where it is not, these"
+            " parts, which stay in BF16, weigh more. Weights are quantized once a step, so that fewer micro-batches"
+            " make FP8 gain less. There is no communication."
         )
     baselines = sum(row.precision_key == "bf16" for row in throughputs)
     return (
@@ -165,6 +172,16 @@ def _caption(frame: pl.DataFrame, throughputs: list[PublishedRow]) -> str:
 
 def _span(values: list[int]) -> str:
     return str(values[0]) if len(values) == 1 else f"{values[0]} to {values[-1]}"
+
+
+def _setting(row: dict[str, Any]) -> str:
+    """In the chart, what sets a measured point apart from others of its model and precision."""
+    if row["label"] == "published":
+        return "whole model"
+    found = ["layers and vocabulary cut" if "vocabulary" in row["variant"] else "layers cut"]
+    found += ["first and last BF16"] * ("first and last" in row["variant"])
+    found += ["cast without transpose"] * ("without transpose" in row["variant"])
+    return ", ".join(found)
 
 
 def _chart(frame: pl.DataFrame) -> alt.FacetChart:
@@ -194,9 +211,12 @@ def _chart(frame: pl.DataFrame) -> alt.FacetChart:
         shape=alt.Shape("label:N", title="Label", scale=alt.Scale(domain=labels, range=SHAPES[: len(labels)])),
         tooltip=["model_name:N", "hardware:N", "precision_name:N", "variant:N", "speedup:Q", "source:N"],
     )
+    words = base.mark_text(align="left", dx=7, fontSize=10).encode(
+        y=alt.Y("speedup:Q"), text="setting:N", color=alt.value("#444444")
+    )
     order = [models[key].name for key in published_models() if key in set(points["model"])]
     return (
-        alt.layer(marks, bars, data=alt.Data(values=points.to_dicts()))
-        .properties(width=230, height=190)
+        alt.layer(marks, bars, words, data=alt.Data(values=[{**p, "setting": _setting(p)} for p in points.to_dicts()]))
+        .properties(width=330, height=280)
         .facet(facet=alt.Facet("model_name:N", sort=order, title=None), columns=3)
     )

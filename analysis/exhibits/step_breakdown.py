@@ -14,7 +14,8 @@ from analysis.evidence import load
 from analysis.exhibits.exhibit import Exhibit, table
 from analysis.exhibits.trained import TrainedCell, trained_cells
 from analysis.logs.kernels import Kernel, read_kernels
-from recipes.catalog import load_precisions
+from analysis.stats import median
+from recipes.catalog import load_models, load_precisions
 
 HEAD, LAYERS, IDLE = "GEMM of the head (BF16)", "GEMM of the layers", "no kernel runs"
 PARTS = (
@@ -66,7 +67,8 @@ def build(raw: Path, published: Path) -> Exhibit:
     cells = [cell for cell in trained_cells(load(raw), "nemo", "one_gpu") if cell.time]
     profiled = {cell.experiment: found for cell in cells if (found := _profile(cell))}
     rows: list[dict[str, Any]] = []
-    for cell in cells:
+    places = list(load_models())
+    for cell in sorted(cells, key=lambda cell: places.index(cell.first.run.get("configuration", "model"))):
         if cell.experiment in profiled:
             rows += _rows(cell, profiled, cells)
     frame = table(rows, SCHEMA)
@@ -74,9 +76,17 @@ def build(raw: Path, published: Path) -> Exhibit:
 
 
 def _profile(cell: TrainedCell) -> dict[str, float] | None:
-    """Parts of a cell's profiled steps (the mean where several runs were profiled), or None."""
-    found = [parts_of(kernels, _all_narrow(cell)) for j in cell.runs if (kernels := read_kernels(j.run.path))]
-    return {part: fmean(one[part] for one in found) for part in PARTS[:-1]} if found else None
+    """Parts of a cell's profiled steps (the mean where several runs were profiled), or None.
+
+    What is left of those runs' other steps is the time in which no kernel ran.
+    """
+    runs = [(j, kernels) for j in cell.runs if (kernels := read_kernels(j.run.path))]
+    if not runs:
+        return None
+    found = [parts_of(kernels, _all_narrow(cell)) for _, kernels in runs]
+    parts = {part: fmean(one[part] for one in found) for part in PARTS[:-1]}
+    step_s = median([j.run.timed_steps_s for j, _ in runs]).value
+    return parts | {IDLE: max(0.0, step_s - sum(parts.values()))}
 
 
 def _all_narrow(cell: TrainedCell) -> bool:
@@ -86,7 +96,6 @@ def _all_narrow(cell: TrainedCell) -> bool:
 
 def _rows(cell: TrainedCell, profiled: dict[str, dict[str, float]], cells: list[TrainedCell]) -> list[dict[str, Any]]:
     run = cell.first.run
-    assert cell.time is not None
     parts = _parted(cell, profiled, cells)
     base = next((c for c in cells if c.experiment == run.get("configuration", "baseline")), None)
     before = _parted(base, profiled, cells) if base and base.experiment in profiled else {}
@@ -104,7 +113,7 @@ def _rows(cell: TrainedCell, profiled: dict[str, dict[str, float]], cells: list[
             **common,
             "part": part,
             "time_s": parts[part],
-            "share": parts[part] / cell.time.value,
+            "share": parts[part] / sum(parts.values()),
             "baseline_time_s": before.get(part),
             "saved_s": before[part] - parts[part] if before else None,
         }
@@ -113,9 +122,7 @@ def _rows(cell: TrainedCell, profiled: dict[str, dict[str, float]], cells: list[
 
 
 def _parted(cell: TrainedCell, profiled: dict[str, dict[str, float]], cells: list[TrainedCell]) -> dict[str, float]:
-    """A cell's parts with what is left of the step time; the head of a run with BF16 layers is
-    taken from the FP8 runs of the same baseline."""
-    assert cell.time is not None
+    """A cell's parts; the head of a run with BF16 layers is taken from the FP8 runs of the same baseline."""
     parts = dict(profiled[cell.experiment])
     if not _all_narrow(cell):
         configured = cell.first.run.record["configuration"]
@@ -130,7 +137,6 @@ def _parted(cell: TrainedCell, profiled: dict[str, dict[str, float]], cells: lis
         if heads:
             parts[HEAD] = fmean(heads)
             parts[LAYERS] -= parts[HEAD]
-    parts[IDLE] = max(0.0, cell.time.value - sum(parts.values()))
     return parts
 
 
@@ -145,38 +151,55 @@ def _caption(frame: pl.DataFrame) -> str:
     share = float((saved["cast"] / saved["gemm"]).mean())  # type: ignore[arg-type]
     return (
         "Measured: device time of every kernel in one profiled step (the last), by what its name says it is for;"
-        " `no kernel runs` is the median unprofiled step less all kernels. Where layers run in BF16, their kernels and"
-        " the head's share names: the head's time is then taken from the FP8 runs of the same baseline."
+        " `no kernel runs` is the median of that run's other steps less all kernels. Where layers run in BF16,"
+        " their kernels and the head's share names: the head's time is then that of the FP8 runs of the same baseline."
         f" Quantization takes back {share:.0%} of what FP8 saves in the layers' GEMMs, on average."
     )
 
 
 def _chart(frame: pl.DataFrame) -> alt.Chart:
-    names = {key: precision.name for key, precision in load_precisions().items()}
+    """Bars as parts of the BF16 step of the same setting, so that models and batches of unequal size can be seen."""
+    whole = {
+        name: float(rows["time_s"].sum())
+        for (name,), rows in frame.group_by("experiment")
+        if rows["baseline_time_s"].is_null().all()
+    }
+    of = {
+        row["experiment"]: float(rows["baseline_time_s"].sum())
+        for rows in frame.filter(pl.col("baseline_time_s").is_not_null()).partition_by("experiment")
+        for row in rows.head(1).to_dicts()
+    }
     values = [
         {
             **row,
-            "name": names[row["precision"]]
-            + (", first and last layer BF16" if "first" in (row["variant"] or "") else "")
-            + (" (25.07)" if row["experiment"].endswith("25.07") else ""),
+            "name": bar_name(row["experiment"], row["model"], row["precision"]),
+            "of_baseline": row["time_s"] / (of | whole)[row["experiment"]],
             "order": PARTS.index(row["part"]),
         }
         for row in frame.to_dicts()
     ]
+    order = list(dict.fromkeys(value["name"] for value in values))
     return (
         alt.Chart(alt.Data(values=values))
         .mark_bar()
         .encode(
-            y=alt.Y(
-                "name:N",
-                title=None,
-                axis=alt.Axis(labelLimit=300),
-                sort=alt.EncodingSortField("time_s", op="sum", order="descending"),
-            ),
-            x=alt.X("time_s:Q", title="Seconds a step"),
+            y=alt.Y("name:N", title=None, axis=alt.Axis(labelLimit=420), sort=order),
+            x=alt.X("of_baseline:Q", title="Step time, BF16 of the same setting = 1"),
             color=alt.Color("part:N", title="Part", scale=alt.Scale(domain=list(PARTS), range=COLOURS)),
             order=alt.Order("order:Q"),
             tooltip=["name:N", "part:N", "time_s:Q", "share:Q", "saved_s:Q"],
         )
-        .properties(width=520, height=alt.Step(28))
+        .properties(width=520, height=alt.Step(24))
     )
+
+
+def bar_name(experiment: str, model: str, precision: str) -> str:
+    """What a reader calls an experiment: model, precision and what sets it apart."""
+    ends = {
+        "-scaled": ", vocabulary cut too",
+        "first_last_bf16": ", first and last layer BF16",
+        "rowwise_cast": ", weights cast without transpose",
+        "25.07": " (25.07)",
+    }
+    name = f"{load_models()[model].name}, {load_precisions()[precision].name}"
+    return name + "".join(words for end, words in ends.items() if end in experiment)

@@ -31,7 +31,8 @@ def trained_cells(evidence: Evidence, stack: str, tier: str) -> list[TrainedCell
     """A cell an experiment of that tier (`one_gpu`, `cpu`, `cluster`) that has runs, valid or not.
 
     An experiment may be configured anew under its name (another depth, say), or run on another GPU: only runs like the
-    newest valid one are put together, and only with a baseline of the same dimensions, layout and GPU.
+    newest valid one are put together, and only with a baseline of the same dimensions, layout and GPU. Where runs and
+    baseline met on one GPU with the same code and environment, only those that did count.
     """
     found = evidence.experiments(stack)
     cells = []
@@ -44,6 +45,7 @@ def trained_cells(evidence: Evidence, stack: str, tier: str) -> list[TrainedCell
         good = [j for j in good if _setting(j) == _setting(good[-1])]
         base = [j for j in valid(found.get(str(base_name), [])) if j.run.timed_steps_s]
         base = [j for j in base if good and _setting(j) == _setting(good[-1])]
+        good, base = _side_by_side(good, base)
         comparison, reason = None, "" if good else why_not(runs, experiment) or "no timed steps"
         if good and base:
             comparison = compare(base, good, [j.run.timed_steps_s for j in base], [j.run.timed_steps_s for j in good])
@@ -52,6 +54,19 @@ def trained_cells(evidence: Evidence, stack: str, tier: str) -> list[TrainedCell
         time = median([j.run.timed_steps_s for j in good]) if good else None
         cells.append(TrainedCell(experiment, tuple(good or runs), tuple(base), time, comparison, reason))
     return cells
+
+
+def _side_by_side(good: list[Judged], base: list[Judged]) -> tuple[list[Judged], list[Judged]]:
+    """The runs that have a counterpart on the same GPU with the same code and environment; where none has, all."""
+    both = {_place(j) for j in good} & {_place(j) for j in base}
+    if not both:
+        return good, base
+    return [j for j in good if _place(j) in both], [j for j in base if _place(j) in both]
+
+
+def _place(judged: Judged) -> tuple[str, ...]:
+    fields = (("hardware", "gpu_uuid"), ("hardware", "driver"), ("versions",), ("environment",), ("git",))
+    return tuple(repr(judged.run.get(*field)) for field in fields)
 
 
 def _setting(judged: Judged) -> tuple[str, ...]:

@@ -83,6 +83,9 @@ class Experiment(Entry):
     steps: int = Field(gt=0)
     seed: int
     first_last_layers_bf16: bool = False
+    rowwise_weight_cast: bool = Field(
+        default=False, description="weights cast to FP8 without the transpose that Transformer Engine 2.7 added"
+    )
     matched: bool = Field(default=False, description="in the layout of the BF16 recipe, not in NVIDIA's own")
     baseline: str | None = Field(default=None, description="the experiment that a speedup is taken over")
 
@@ -154,6 +157,7 @@ class OneGpu(Entry):
     models: dict[str, Depth]
     scaled: dict[str, Depth]
     first_last_layers_bf16: tuple[str, ...]
+    rowwise_weight_cast: tuple[str, ...]
 
 
 class Cpu(Entry):
@@ -285,6 +289,8 @@ def _depth(model: str, depth: Depth, changes: dict[str, int], end: str, plugin_d
             yield {**one, "name": f"{start}-{precision}{last}"}
             if precision == "fp8_current" and plugin_default:
                 yield {**one, "name": f"{start}-{precision}-first_last_bf16{last}", "first_last_layers_bf16": True}
+            if precision in rows.rowwise_weight_cast:
+                yield {**one, "name": f"{start}-{precision}{last}-rowwise_cast", "rowwise_weight_cast": True}
 
 
 def _cpu() -> Iterator[dict[str, Any]]:

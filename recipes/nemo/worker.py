@@ -65,13 +65,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     record = json.loads(Path(RUN_JSON).read_text(encoding="utf-8"))
     which = Experiment.model_validate(record["configuration"])
     rank = int(os.environ.get("RANK", "0"))
-    from recipes.nemo import cpu, newer
+    from recipes.nemo import cpu, newer, weight_cast
 
     put_back: list[str] = []
     if which.tier == "cpu":
         cpu.before_import()
     else:
         put_back = newer.before_import()
+        if which.rowwise_weight_cast:
+            put_back += weight_cast.cast_weights_rowwise()
     import nemo_run
 
     from recipes.nemo.flat import flat

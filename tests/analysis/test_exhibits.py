@@ -12,7 +12,16 @@ import polars as pl
 import pytest
 
 from analysis.claims import PREDICATES
-from analysis.exhibits import claims, excluded_runs, gemm_throughput, layer_speedup
+from analysis.exhibits import (
+    claims,
+    excluded_runs,
+    fp8_speedup,
+    gemm_throughput,
+    layer_speedup,
+    memory,
+    step_breakdown,
+    window_sensitivity,
+)
 from analysis.exhibits.exhibit import write
 from recipes.runs import MANIFEST, METRICS, manifest_text
 from tests.make_run import make_run
@@ -168,7 +177,15 @@ def test_the_same_input_gives_the_same_bytes(raw: Path, tmp_path: Path) -> None:
 
 
 def test_without_any_run_every_exhibit_still_builds(tmp_path: Path) -> None:
-    for module in (layer_speedup, gemm_throughput, excluded_runs):
+    for module in (
+        fp8_speedup,
+        step_breakdown,
+        memory,
+        window_sensitivity,
+        layer_speedup,
+        gemm_throughput,
+        excluded_runs,
+    ):
         write(module.build(tmp_path / "none", PUBLISHED), tmp_path)
     verdicts = set(claims.build(tmp_path).table["verdict"])
     assert verdicts == {"needs hardware"}
@@ -201,14 +218,6 @@ GROWING = {
 @pytest.mark.parametrize(
     ("claim", "speedups", "verdict"),
     [
-        ("fp8_current_gain_grows_with_size", GROWING, "consistent"),
-        (
-            "fp8_current_gain_grows_with_size",
-            GROWING | {"llama31_405b__fp8_current": (1.5, 1.57, 1.6)},
-            "not reproduced",
-        ),
-        ("fp8_current_gain_grows_with_size", GROWING | {"llama3_8b__fp8_current": (1.1, 1.1, 1.2)}, "not reproduced"),
-        ("fp8_current_gain_grows_with_size", dict(list(GROWING.items())[:2]), "needs hardware"),
         ("gemm_up_to_2x", {"llama3_8b__fp8_current": (1.9, 1.93, 1.96)}, "consistent"),
         ("gemm_up_to_2x", {"llama3_8b__fp8_current": (1.5, 1.6, 1.7)}, "not reproduced"),
         ("gemm_up_to_2x", {"llama3_8b__fp8_block": (1.9, 1.93, 1.96)}, "needs hardware"),
@@ -226,3 +235,36 @@ GROWING = {
 )
 def test_verdicts_are_computed(claim: str, speedups: dict[str, tuple[float, float, float]], verdict: str) -> None:
     assert PREDICATES[claim](table_of(**speedups)).verdict == verdict
+
+
+WHOLE = {
+    "llama3_8b__fp8_current": (1.22, 1.23, 1.24),
+    "llama3_70b__fp8_current": (1.32, 1.33, 1.34),
+    "llama31_405b__fp8_current": (1.40, 1.41, 1.42),
+}
+
+
+@pytest.mark.parametrize(
+    ("steps", "layers", "verdict"),
+    [
+        ({}, {}, "consistent"),
+        ({}, {"llama31_405b__fp8_current": (1.5, 1.57, 1.6)}, "not reproduced"),  # layers do not grow for certain
+        ({}, {"llama3_8b__fp8_current": (1.1, 1.1, 1.2)}, "not reproduced"),  # layers below what is published
+        ({"llama3_70b__fp8_current": (1.23, 1.26, 1.3)}, {}, "not reproduced"),  # steps do not grow for certain
+        ({"llama31_405b__fp8_current": (1.36, 1.37, 1.38)}, {}, "not reproduced"),  # steps more than 10 % below
+        ({"llama31_405b__fp8_current": None}, {}, "needs hardware"),
+        ({}, {"llama3_70b__fp8_current": None}, "needs hardware"),
+    ],
+)
+def test_the_gain_is_judged_by_steps_and_by_layers(steps: dict[str, Any], layers: dict[str, Any], verdict: str) -> None:
+    def frame(whole: dict[str, Any], changes: dict[str, Any]) -> pl.DataFrame:
+        return table_of(**{key: value for key, value in (whole | changes).items() if value})
+
+    scaled = frame(WHOLE, steps).with_columns(experiment=pl.col("model") + "-h200-fp8_current-scaled")
+    unscaled = frame({"llama3_8b__fp8_current": (1.9, 2.0, 2.1)}, {}).filter(pl.col("label") == "measured")
+    both = pl.concat([unscaled.with_columns(experiment=pl.lit("llama3_8b-h200-fp8_current")), scaled])
+    # as that exhibit calls its GPUs
+    both = both.with_columns(pl.col("hardware").str.replace("NVIDIA ", ""))
+    found = PREDICATES["fp8_current_gain_grows_with_size"](both, frame(GROWING, layers))
+    assert found.verdict == verdict
+    assert "2.00x" not in found.finding

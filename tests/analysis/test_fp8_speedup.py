@@ -39,6 +39,17 @@ def test_what_differs_is_said(tmp_path: Path) -> None:
     assert "versions" in row["differences"]
 
 
+def test_a_later_baseline_elsewhere_changes_no_pair(tmp_path: Path) -> None:
+    """BF16 was repeated on another GPU, FP8 was not: the pair stays the two that met."""
+    make_nemo_run(tmp_path, BF16, step_time_s=6.9)
+    make_nemo_run(tmp_path, FP8, step_time_s=5.4)
+    elsewhere = {"gpus": 1, "gpu_name": "NVIDIA H200", "gpu_uuid": "GPU-1"}
+    make_nemo_run(tmp_path, BF16, step_time_s=7.9, run_id="20260102T000000Z-0000-r1", hardware=elsewhere)
+    (row,) = measured(tmp_path).to_dicts()
+    assert row["speedup"] == pytest.approx(6.9 / 5.4, rel=1e-3)
+    assert row["like_for_like"]
+
+
 def test_without_a_baseline_there_is_no_speedup(tmp_path: Path) -> None:
     make_nemo_run(tmp_path, FP8)
     (row,) = measured(tmp_path).to_dicts()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from recipes.nemo.experiments import MAIN_RELEASE, Layout, all_experiments, expe
 from recipes.nemo.launch import check_host, command, main, tidy, why
 from recipes.nemo.submit import check
 from recipes.nemo.submit import main as submit
+from recipes.nemo.weight_cast import cast_weights_rowwise
 from recipes.runs import RunError
 from tests.conftest import CHECKOUT
 
@@ -50,6 +53,28 @@ def test_scaled_experiments_keep_the_share_of_the_head() -> None:
         assert cut.vocabulary / cut.layers == pytest.approx(full.vocabulary / full.layers, rel=0.01)
         assert (cut.hidden, cut.ffn, cut.heads, cut.sequence) == (full.hidden, full.ffn, full.heads, full.sequence)
         assert one.tokens == 65536
+
+
+def test_weights_are_cast_without_the_transpose_only_in_that_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against a stand-in for Transformer Engine's module: the class is another only while weights are cast."""
+    utils: Any = types.ModuleType("transformer_engine.pytorch.tensor.utils")
+
+    class Float8Quantizer:
+        def __init__(self, *, columnwise: bool = True) -> None:
+            self.columnwise = columnwise
+
+    def cast(count: int) -> list[bool]:
+        return [utils.Float8Quantizer().columnwise for _ in range(count)]
+
+    utils.Float8Quantizer = Float8Quantizer
+    monkeypatch.setitem(sys.modules, utils.__name__, utils)
+    with pytest.raises(RunError, match="without -rowwise_cast"):
+        cast_weights_rowwise()
+    utils._cast_master_weights_to_fp8_current_scaling = cast
+    (changed,) = cast_weights_rowwise()
+    assert changed.endswith("._cast_master_weights_to_fp8_current_scaling")
+    assert utils._cast_master_weights_to_fp8_current_scaling(2) == [False, False]
+    assert utils.Float8Quantizer is Float8Quantizer
 
 
 def test_layouts_are_nvidias() -> None:
