@@ -47,6 +47,11 @@ def base_record(
     }
 
 
+def rank() -> int:
+    """This process's rank, as torchrun or Slurm numbers it; 0 where neither started it."""
+    return int(os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or 0)
+
+
 def say(line: str) -> None:
     """Progress, one line a run, on stderr."""
     print(line, file=sys.stderr, flush=True)

@@ -23,6 +23,21 @@ class Nemo(Stack):
     profile: bool = Field(default=False, description="profile the last step of a GPU run into its kernels.csv")
 
 
+class Slurm(Entry):
+    """Where full recipes are sent."""
+
+    account: str = Field(default="", description="Slurm account")
+    partition: str = Field(default="", description="Slurm partition")
+    home: str = Field(
+        default="", description="folder that login and compute nodes share; run folders appear in `runs` under it"
+    )
+    hardware: tuple[str, ...] = Field(default=(), description="what the partition has: h100, b200 or gb200")
+    image: str = Field(default="", description="absolute path of an imported image; empty: the release's, by tag")
+    mounts: tuple[str, ...] = Field(default=(), description="further mounts, source:target")
+    gres: str = Field(default="", description="where GPUs must be asked for, e.g. gpu:8")
+    time_limit: str = Field(default="", description="HH:MM:SS; empty: as in experiments.yaml")
+
+
 class Settings(Entry):
     """Everything a person may set. `config/README.md` explains every key."""
 
@@ -30,6 +45,7 @@ class Settings(Entry):
     runs: str = Field(default="runs", description="where run folders go")
     te_layers: Stack = Stack()
     nemo: Nemo = Nemo()
+    slurm: Slurm = Slurm()
     cpu_tier: tuple[str, ...] = Field(
         default=("nemo",), description="stacks whose recipes `reproduce_all` trains on CPU; empty: none"
     )

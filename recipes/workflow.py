@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import socket
 import sys
 from collections.abc import Callable, Mapping
@@ -31,6 +32,20 @@ def require_gpus(config: Mapping[str, Any], stack: str, count: int) -> Callable[
         return []
 
     return check
+
+
+def slurm_place(config: Mapping[str, Any]) -> str:
+    """Arguments of `recipes.nemo.submit` for the cluster in the settings, quoted for a shell. Raises WorkflowError."""
+    slurm = config["slurm"]
+    lost = [key for key in ("account", "partition", "home") if not slurm[key]]
+    if lost:
+        raise WorkflowError(
+            f"full recipes go to a Slurm cluster: set {', '.join(f'slurm.{key}' for key in lost)} in"
+            " profiles/slurm/settings.yaml and add `--workflow-profile profiles/slurm`"
+        )
+    chosen = {key: slurm[key] for key in ("account", "partition", "home", "image", "gres", "time_limit") if slurm[key]}
+    words = [word for key, value in chosen.items() for word in (f"--{key.replace('_', '-')}", value)]
+    return shlex.join([*words, *(word for mount in slurm["mounts"] for word in ("--mount", mount))])
 
 
 def cpu_tier(config: Mapping[str, Any]) -> list[str]:

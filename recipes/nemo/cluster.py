@@ -1,7 +1,8 @@
 """A full recipe as a Slurm job, through nemo_run: the executor that NVIDIA's own scripts use. Imports NeMo.
 
 nemo_run rather than Snakemake's Slurm executor: a recipe is one job of up to 128 nodes that srun starts in a container,
-a task a GPU; Snakemake's executor submits one-node rules, and its jobs do not start containers through srun.
+a task a GPU; Snakemake's executor submits one-node rules, and its jobs do not start containers through srun. Each task
+is `recipes.nemo.task`: the same launcher and worker as on one machine, so that a job leaves a sealed run folder.
 Values are those of NVIDIA/NeMo v2.3.0 scripts/performance/utils.py `slurm_executor` and llm/pretrain_*.py.
 """
 
@@ -17,12 +18,12 @@ from typing import Any
 import nemo_run
 from nemo.lightning.run.plugins import PerfEnvPlugin
 
-from recipes.nemo.experiments import Experiment, load_experiments
+from recipes.launching import CHECKOUT
+from recipes.nemo.experiments import Experiment, experiment, load_experiments
+from recipes.nemo.launch import IMAGE
 from recipes.nemo.recipe import recipe
-from recipes.nemo.recorder import RunRecorder
+from recipes.runs import git_state
 
-# in the container: nemo_run mounts a job's own folder there
-IN_CONTAINER = "/nemo_run"
 ENVIRONMENT = {
     "TORCH_NCCL_AVOID_RECORD_STREAMS": "1",
     "TRANSFORMERS_OFFLINE": "1",
@@ -42,7 +43,7 @@ P2P_CHUNK_BYTES = 2097152
 
 @dataclass(frozen=True)
 class Place:
-    """Where a job goes: Slurm's account and partition, the container image, NeMo-Run's home, mounts, time limit."""
+    """Where a job goes. `home` is a folder that login and compute nodes share: jobs, ranks' logs and run folders."""
 
     account: str
     partition: str
@@ -50,6 +51,7 @@ class Place:
     home: Path
     mounts: tuple[str, ...] = ()
     time_limit: str = ""
+    gres: str | None = None
 
 
 def segment(which: Experiment) -> int | None:
@@ -59,18 +61,20 @@ def segment(which: Experiment) -> int | None:
     return next(n for n in range(RACK_NODES, 0, -1) if which.nodes % n == 0)
 
 
-def executor(which: Experiment, place: Place, packager: Any) -> Any:
-    """The Slurm executor of an experiment; `packager` brings the code."""
+def executor(which: Experiment, place: Place, packager: Any, commit: str | None) -> Any:
+    """The Slurm executor of an experiment; `packager` brings the code of `commit`."""
     norms = CUDNN_NORMS if which.model in CUDNN_NORM_MODELS else {}
+    told = {"FEWBITS_COMMIT": commit or "", IMAGE: place.image}
     return nemo_run.SlurmExecutor(
         account=place.account,
         partition=place.partition,
         tunnel=nemo_run.LocalTunnel(job_dir=str(place.home / "experiments")),
         nodes=which.nodes,
         ntasks_per_node=min(which.gpus_per_node, which.layout.gpus),
+        gres=place.gres,
         container_image=place.image,
-        container_mounts=list(place.mounts),
-        env_vars={**ENVIRONMENT, "NEMORUN_HOME": str(place.home), **norms},
+        container_mounts=[f"{place.home}:{place.home}", *place.mounts],
+        env_vars={**ENVIRONMENT, "NEMORUN_HOME": str(place.home), **norms, **told},
         srun_args=["--mpi=pmix", "numactl --cpunodebind=$((SLURM_LOCALID/4)) --membind=$((SLURM_LOCALID/4))"],
         time=place.time_limit or load_experiments().cluster.time_limit,
         mem="0",
@@ -80,47 +84,70 @@ def executor(which: Experiment, place: Place, packager: Any) -> Any:
     )
 
 
-def plugins(which: Experiment) -> list[Any]:
-    """What sets environment variables by layout, as in NVIDIA's scripts."""
-    return [
+@dataclass(kw_only=True)
+class RecipeEnvironment(nemo_run.Plugin):  # type: ignore[misc]
+    """NeMo's PerfEnvPlugin, which reads a recipe, for a job whose task is a script."""
+
+    experiment: str  # its name: nemo_run writes plugins down
+
+    def setup(self, task: Any, executor: Any) -> None:
+        """Set environment variables by layout, as in NVIDIA's scripts. Nothing on CPU."""
+        which = experiment(self.experiment)
+        if which.tier == "cpu":
+            return
+        # only the layout is read; block scaling's plugin is unknown to the login node's NeMo
+        which = which.model_copy(update={"precision": "bf16"})
         PerfEnvPlugin(
             enable_vboost=True,
             nccl_pp_comm_chunksize=P2P_CHUNK_BYTES if which.layout.pipeline_parallel > 1 else None,
             gpu_sm100_or_newer=which.hardware in ("b200", "gb200"),
-        )
-    ]
+        ).setup(recipe(which, "nemo"), executor)
 
 
-def task(which: Experiment) -> Any:
-    """The recipe with our recorder, which leaves metrics.jsonl and facts.json in the job's folder."""
-    made = recipe(which, f"{IN_CONTAINER}/nemo")
-    made.trainer.callbacks.append(
-        nemo_run.Config(RunRecorder, folder=IN_CONTAINER, precision=which.precision, bf16_layers=[])
-    )
-    return made
+def task(which: Experiment, place: Place, session: str, steps: int | None) -> Any:
+    """What every rank runs: one leaves the run folder in `home/runs`, the others join it."""
+    arguments = [which.name, "--runs", str(place.home / "runs"), "--session", session]
+    arguments += ["--ranks", str(place.home / "ranks" / session)]
+    arguments += ["--steps", str(steps)] if steps else []
+    return nemo_run.Script(path="recipes.nemo.task", m=True, entrypoint="python", args=arguments)
 
 
-def submit(which: Experiment, place: Place, dry_run: bool) -> Path:
-    """Submit the job, or (dry run) only write what would be submitted; returns the folder with sbatch script and task.
+@dataclass(frozen=True)
+class Job:
+    """A job as submitted: nemo_run's folder with sbatch script and logs, Slurm's id (None in a dry run)."""
+
+    folder: Path
+    slurm_id: str | None
+
+
+def submit(which: Experiment, place: Place, session: str, dry_run: bool, steps: int | None = None) -> Job:
+    """Submit the job, or (dry run) only write what would be submitted.
 
     A submitted job runs what is committed; a dry run packs no code.
     """
     packager = nemo_run.Packager() if dry_run else nemo_run.GitArchivePackager()
+    commit = None if dry_run else git_state(CHECKOUT)["commit"]
     os.environ["NEMORUN_HOME"] = str(place.home)
     with nemo_run.Experiment(which.name, base_dir=str(place.home)) as job:
-        job.add(task(which), executor=executor(which, place, packager), name=which.name, plugins=plugins(which))
+        job.add(
+            task(which, place, session, steps),
+            executor=executor(which, place, packager, commit),
+            name=which.name,
+            plugins=[RecipeEnvironment(experiment=which.name)],
+        )
         if dry_run:
             job.dryrun(log=False, delete_exp_dir=False)
         else:
             job.run(sequential=True, detach=True)
-        return Path(job._exp_dir)
+        slurm_id = None if dry_run else job.jobs[0].handle.rpartition("/")[2]
+        return Job(Path(job._exp_dir), slurm_id)
 
 
 def sbatch_text(which: Experiment) -> str:
     """The sbatch script of an experiment with placeholders for the place, normalised: what golden files hold."""
     with tempfile.TemporaryDirectory(prefix="fewbits-submit-") as name:
         place = Place("ACCOUNT", "PARTITION", "IMAGE", Path(name))
-        folder = submit(which, place, dry_run=True)
+        folder = submit(which, place, "SESSION", dry_run=True).folder
         text = next(folder.glob("*_sbatch.sh")).read_text(encoding="utf-8")
-        text = text.replace(str(folder), "JOB").replace(name, "HOME")
+        text = text.replace(str(folder), "JOB").replace(name, "HOME").replace(which.name, "EXPERIMENT")
     return re.sub(r"_\d{10}\b", "_ID", text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -343,6 +343,16 @@ def experiment(name: str) -> Experiment:
         lookup("precision of nemo", parts[2], dict.fromkeys(one.precision for one in found.values()))
     alike = [other for other in found if other.startswith("-".join(parts[:2]) + "-")]
     raise CatalogError(f"unknown experiment {name!r}; of this model and hardware there are: {', '.join(alike)}")
+
+
+def cluster_experiments(hardware: Iterable[str]) -> list[str]:
+    """Full recipes that the gate lets through on hardware by its name in experiments (`h100`). Raises CatalogError."""
+    known = load_experiments().cluster.hardware
+    keys = {lookup("hardware of nemo's full recipes", name, known).key for name in hardware}
+    if not keys:
+        raise CatalogError(f"slurm.hardware is empty; say what the cluster has: {', '.join(known)}")
+    made = all_experiments().values()
+    return [one.name for one in made if one.tier == "cluster" and one.hardware in keys and not refused(one)]
 
 
 def refused(which: Experiment) -> str | None:

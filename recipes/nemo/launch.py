@@ -18,11 +18,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from recipes.catalog import CatalogError, parameters
+from recipes.catalog import CatalogError, find_gpu, parameters
 from recipes.host import probe_apart
 from recipes.launching import CHECKOUT, VARIABLES, ask_gate, base_record, say
 from recipes.nemo.experiments import FACTS, STACK, Experiment, experiment, load_experiments
@@ -59,24 +60,49 @@ ENVIRONMENT = {
 # megatron-core's optimizer makes of all of them at once (seen: with 16, 70B's layers did not fit)
 BYTES_A_PARAMETER = 20
 
+# where NeMo and its libraries write beside a run's own files
+HOMES = ("NEMO_HOME", "NEMORUN_HOME", "MPLCONFIGDIR", "HF_HOME")
+# container image of a Slurm job, told by its script
+IMAGE = "FEWBITS_IMAGE"
+RANKS_WAIT_S = 10.0
+MOST_RANKS = 8  # of a failed job, kept logs
+_ERROR = re.compile(r"^\s*(?:\[rank\d+\]:\s*)?[\w.]*(?:Error|Exception)\b.*:", re.MULTILINE)
 
-def check_host(which: Experiment, host: dict[str, Any]) -> None:
-    """Refuse a host that cannot run the experiment, before anything is written. Raises RunError."""
+
+def release_of(version: str) -> str:
+    """The numbers a version starts with: 2.3.0 of 2.3.0rc1 or 2.3.0+abc."""
+    return (re.match(r"\d+(?:\.\d+)*", version) or [""])[0]
+
+
+def check_host(which: Experiment, host: dict[str, Any], slurm: bool = False) -> None:
+    """Refuse a host that cannot run the experiment, before anything is written. Raises RunError.
+
+    `slurm`: this is one node of a job, which Slurm has started a task a rank on.
+    """
+    tasks = int(os.environ.get("SLURM_NTASKS", "1")) if slurm else which.layout.gpus
+    if tasks != which.layout.gpus:
+        raise RunError(f"{which.name} has {which.layout.gpus} ranks, Slurm started {tasks} tasks; submit it anew")
     release = load_experiments().releases[which.release]
     for package, wanted in (("nemo-toolkit", release.nemo_toolkit), ("megatron-core", release.megatron_core)):
         found = host["versions"].get(package)
         if found is None:
             raise RunError(f"{package} is not installed; `make envs` builds it, or unpack a bundle (docs/nemo.md)")
-        if found.split("rc")[0] != wanted:
+        if release_of(found) != wanted:
             raise RunError(f"{package} {found} found, {which.name} is for {wanted}; use envs/nemo of that release")
     if which.tier == "cpu":
         if which.layout.context_parallel > 1:
             raise RunError("context parallelism does not exist on CPU (megatron-core needs Transformer Engine for it)")
         return
-    if host["gpus"] != which.layout.gpus:
+    here = min(which.layout.gpus, which.gpus_per_node)
+    if host["gpus"] != here or (which.nodes > 1 and not slurm):
         raise RunError(
             f"{which.name} runs on {which.layout.gpus} GPUs, {host['gpus']} are visible; set CUDA_VISIBLE_DEVICES, or"
             " send it to a cluster: python -m recipes.nemo.submit"
+        )
+    if which.tier == "cluster" and find_gpu(host["gpu_name"]) != which.hardware:
+        raise RunError(
+            f"{which.name} is for {which.hardware}, this is {host['gpu_name']}: its layout would be another one;"
+            " choose the experiment of your hardware, or another partition"
         )
     if "transformer_engine" not in host["versions"]:
         raise RunError("Transformer Engine is not installed: NeMo would train BF16 and say nothing; see docs/nemo.md")
@@ -91,10 +117,10 @@ def check_host(which: Experiment, host: dict[str, Any]) -> None:
 
 
 def command(which: Experiment, args: argparse.Namespace) -> list[str]:
-    """The process that trains: one rank directly, several through torchrun."""
+    """The process that trains: one rank directly, several through torchrun, unless Slurm has started a task a rank."""
     ranks = which.layout.gpus
     start = [sys.executable]
-    if ranks > 1:
+    if ranks > 1 and not args.ranks:
         logs = ["--log-dir", "ranks", "--redirects", ",".join(f"{rank}:3" for rank in range(1, ranks))]
         start += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *logs]
     start += ["-m", "recipes.nemo.worker"]
@@ -127,7 +153,11 @@ def signals_to(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
 def rank_environment(which: Experiment) -> dict[str, str]:
     """The environment every rank gets."""
     path = [CHECKOUT, *(Path(part).absolute() for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part)]
-    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(dict.fromkeys(map(str, path)))}
+    # on a cluster the job script has set what its recipe wants
+    ours = {**ENVIRONMENT, **os.environ} if which.tier == "cluster" else {**os.environ, **ENVIRONMENT}
+    environment = {**ours, "PYTHONPATH": os.pathsep.join(dict.fromkeys(map(str, path)))}
+    if which.tier == "cluster":
+        return environment
     # megatron-core asserts on these; Transformer Engine chooses by itself
     environment.pop("NVTE_FLASH_ATTN", None)
     environment.pop("NVTE_FUSED_ATTN", None)
@@ -146,14 +176,12 @@ def train(
     """Run the ranks with their output in log.txt; returns the exit code as a shell would see it."""
     power = PowerSampler(folder.path / POWER, host["gpu_uuid"]) if which.layout.gpus == 1 and host["gpus"] else None
     with tempfile.TemporaryDirectory(prefix="fewbits-nemo-") as scratch, power or contextlib.nullcontext():
-        # what NeMo and its libraries write beside a run's own files
-        homes = dict.fromkeys(("NEMO_HOME", "NEMORUN_HOME", "MPLCONFIGDIR", "HF_HOME"), scratch)
         process = subprocess.Popen(
             command(which, args),
             stdout=folder.log_file_descriptor(),
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
-            env={**environment, **homes},
+            env={**environment, **dict.fromkeys(HOMES, scratch)},
             cwd=folder.path,  # NeMo prints where it writes: `nemo`, not a folder of this machine
             start_new_session=True,
         )
@@ -169,10 +197,16 @@ def why(log: Path) -> str:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - 65536))
         lines = file.read().decode("utf-8", errors="replace").splitlines()
-    errors = [
-        line.strip() for line in lines if re.match(r"\s*(?:\[rank\d+\]:\s*)?[\w.]*(?:Error|Exception)\b.*:", line)
-    ]
+    errors = [line.strip() for line in lines if _ERROR.match(line)]
     return ([*errors] or [line for line in lines if line.strip()] or ["no output"])[-1][:300]
+
+
+def take_failed_ranks(folder: Path, ranks: Path) -> None:
+    """Of a Slurm job's other ranks, whose logs lie in `ranks`, those that name an error, into the run folder."""
+    time.sleep(RANKS_WAIT_S)  # they fail after the one that failed first, or are still writing
+    failed = [log for log in sorted(ranks.glob("rank-*.log")) if _ERROR.search(log.read_text(errors="replace"))]
+    for log in failed[:MOST_RANKS]:
+        shutil.copy(log, folder / log.name)
 
 
 def take_facts(folder: RunFolder) -> dict[str, Any]:
@@ -206,7 +240,7 @@ def run(which: Experiment, args: argparse.Namespace) -> int:
     answer = ask_gate(which.precision, host, STACK, which.release)
     if which.tier == "cpu" and which.precision != "bf16":
         answer = ask_gate(which.precision, {"gpus": 0}, STACK, which.release)
-    session_id = new_session_id()
+    session_id = args.session or new_session_id()
     session = {"id": session_id, "repeat": args.repeat, "resumed_from": None}
     if args.resume:
         session["resumed_from"] = "/".join(args.resume.parts[-6:])  # by run; where runs lie is this machine's
@@ -215,19 +249,24 @@ def run(which: Experiment, args: argparse.Namespace) -> int:
         locks[0] = "envs/nemo_gpu/requirements.lock"
     if which.release == "25.07":
         locks[1] = "envs/nemo_25_07/release.lock"
+    image = os.environ.get(IMAGE)
+    if image:
+        locks = []  # the container holds what runs
     record = {
         **base_record(which, which.precision, which.release, host, locks, session),
         "seed": which.seed,
         "data": "NeMo's MockDataModule: uniform random tokens from NumPy's default generator, seed 42 + sample",
     }
     environment = rank_environment(which)
+    if image:
+        record["environment"]["image"] = image
     record["environment"]["variables"] = {k: v for k, v in sorted(environment.items()) if k.startswith(VARIABLES)}
     if answer.status == "unsupported":
         with RunFolder(args.runs, STACK, which.name, f"{session_id}-gate", record) as folder:
             folder.finish("unsupported", f"{answer.reason} ({answer.source})", EXIT_UNSUPPORTED)
         say(f"{which.name}: unsupported here: {answer.reason}")
         return EXIT_UNSUPPORTED
-    check_host(which, host)
+    check_host(which, host, bool(args.ranks))
     record["kind"] = "measured" if answer.status == "native" else "emulated"
     with RunFolder(args.runs, STACK, which.name, f"{session_id}-r{args.repeat}", record) as folder:
         code = train(which, folder, host, args, environment)
@@ -240,6 +279,8 @@ def run(which: Experiment, args: argparse.Namespace) -> int:
             folder.finish("interrupted", f"stopped by signal {code - 128}", code)
         else:
             code = code or EXIT_FAILED
+            if args.ranks:
+                take_failed_ranks(folder.path, args.ranks)
             folder.finish("failed", why(folder.path / LOG), code)
         tidy(folder.path, bool(args.checkpoint_every) and (code == EXIT_OK or code > 128))
     say(f"{which.name}: {folder.record['outcome']['status']}: {folder.record['outcome']['reason'] or folder.path}")
@@ -259,15 +300,23 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--session-file", type=Path, help="write the list of run folders here when the run has ended")
     parser.add_argument("--checkpoint-every", type=int, default=0, metavar="K", help="keep a checkpoint every K steps")
     parser.add_argument("--resume", type=Path, help="checkpoint to go on from")
+    parser.add_argument("--session", help="id of the session (default: a new one); Slurm jobs are told theirs")
+    parser.add_argument("--ranks", type=Path, help="in a Slurm job, where the other ranks write (recipes.nemo.task)")
     parser.add_argument("--profile-step", type=int, default=-1, metavar="N", help="profile step N into kernels.csv")
     return parser.parse_args(arguments)
 
 
+def launched(args: argparse.Namespace) -> argparse.Namespace:
+    """Arguments with absolute paths, since ranks work in the run folder."""
+    for name in ("runs", "resume", "ranks"):
+        path = getattr(args, name)
+        setattr(args, name, path.absolute() if path else None)
+    return args
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    args = parse(arguments)
-    args.runs = args.runs.absolute()
-    args.resume = args.resume.absolute() if args.resume else None
+    args = launched(parse(arguments))
     try:
         which = experiment(args.experiment)
         if args.steps:

@@ -1,6 +1,6 @@
 # NeMo 25.04: plumbing on CPU for everybody, pairs on one GPU, full recipes on a cluster (recipes/nemo/submit.py).
-from recipes.nemo.experiments import all_experiments
-from recipes.workflow import require_gpus
+from recipes.nemo.experiments import all_experiments, cluster_experiments
+from recipes.workflow import require_gpus, slurm_place
 
 
 rule nemo_environment:
@@ -139,3 +139,37 @@ rule nemo_gpu_run:
     shell:
         "PYTHONPATH={params.site:q}:. {params.python:q} -m recipes.nemo.launch {wildcards.experiment:q}"
         " --profile-step {params.profile} --runs {params.runs:q} --session-file {output:q} 2>&1 | tee {log:q}"
+
+
+rule nemo_cluster:
+    input:
+        lambda wildcards: [
+            f"build/sessions/nemo/{experiment}.json"
+            for experiment in cluster_experiments(config["slurm"]["hardware"])
+        ],
+    log:
+        "build/logs/nemo/cluster.log",
+    localrule: True
+    message:
+        "every full recipe for the cluster's hardware has run; `snakemake publish` versions their results"
+
+
+rule nemo_cluster_run:
+    input:
+        environment="build/envs/nemo.done",
+    output:
+        "build/sessions/nemo/{experiment}.json",
+    log:
+        "build/logs/nemo/{experiment}.log",
+    benchmark:
+        "build/benchmarks/nemo/{experiment}.jsonl"
+    wildcard_constraints:
+        experiment="[a-z0-9_]+-(h100|b200|gb200)-.+",
+    params:
+        python="build/envs/nemo/bin/python",
+        place=lambda wildcards: slurm_place(config),
+    message:
+        "nemo: {wildcards.experiment} is queued, and waited for"
+    shell:
+        "PYTHONPATH=. {params.python:q} -m recipes.nemo.submit {wildcards.experiment:q} {params.place}"
+        " --wait --session-file {output:q} 2>&1 | tee {log:q}"

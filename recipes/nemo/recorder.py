@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import lightning.pytorch as lightning
 import torch
 
 from recipes.effective import attention_backend, effective_precision
+from recipes.launching import rank
 from recipes.nemo.experiments import FACTS
 from recipes.runs import METRICS, RunError, plain, to_json, write_atomically
 
@@ -95,7 +95,7 @@ class RunRecorder(lightning.Callback):  # type: ignore[misc]
         if torch.cuda.is_available():
             self.facts["memory_peak_bytes"] = torch.cuda.max_memory_allocated()
             self.facts["memory_reserved_peak_bytes"] = torch.cuda.max_memory_reserved()
-        if int(os.environ.get("RANK", "0")) == 0:
+        if rank() == 0:
             write_atomically(self.folder / FACTS, to_json(self.facts))
         if self._file is not None:
             self._file.close()

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from recipes.launching import rank
 from recipes.nemo.experiments import Experiment
 from recipes.runs import EXIT_FAILED, EXIT_OK, RUN_JSON, write_atomically
 
@@ -64,7 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     record = json.loads(Path(RUN_JSON).read_text(encoding="utf-8"))
     which = Experiment.model_validate(record["configuration"])
-    rank = int(os.environ.get("RANK", "0"))
     from recipes.nemo import cpu, newer, weight_cast
 
     put_back: list[str] = []
@@ -83,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     newer.after_import()
     if which.tier == "cpu":
         cpu.after_import()
-    if rank == 0:
+    if rank() == 0:
         write_atomically(Path(RECIPE), flat(made))
     # after the text: the recorder is ours, not part of the recipe
     made.trainer.callbacks.append(recorder)

@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import recipes.nemo.launch
+import recipes.nemo.submit
 from fewbits import app
 from recipes.catalog import CatalogError, load_models
 from recipes.nemo.experiments import MAIN_RELEASE, Layout, all_experiments, experiment, recommended
-from recipes.nemo.launch import check_host, command, main, tidy, why
-from recipes.nemo.submit import check
+from recipes.nemo.launch import check_host, command, main, take_failed_ranks, tidy, why
+from recipes.nemo.submit import check, in_queue
 from recipes.nemo.submit import main as submit
 from recipes.nemo.weight_cast import cast_weights_rowwise
 from recipes.runs import RunError
@@ -171,12 +173,15 @@ def test_context_parallelism_on_cpu_is_refused() -> None:
 
 
 def test_several_ranks_go_through_torchrun_and_one_does_not() -> None:
-    args = argparse.Namespace(checkpoint_every=2, resume=None, profile_step=-1)
+    args = argparse.Namespace(checkpoint_every=2, resume=None, profile_step=-1, ranks=None)
     alone = command(experiment("llama3_8b-cpu-bf16"), args)
     assert "torch.distributed.run" not in alone
     assert alone[-2:] == ["--checkpoint-every", "2"]
     both = command(experiment("llama3_8b-cpu-bf16-tp2"), args)
     assert both[both.index("--nproc-per-node") + 1] == "2"
+    # Slurm has started a task a rank already
+    args.ranks = Path("ranks")
+    assert "torch.distributed.run" not in command(experiment("llama3_8b-cpu-bf16-tp2"), args)
 
 
 def test_the_reason_is_the_last_error_of_the_log(tmp_path: Path) -> None:
@@ -217,21 +222,103 @@ def test_a_wrong_experiment_ends_with_code_2(capsys: pytest.CaptureFixture[str])
         ("llama3_8b-h100-bf16", {"mount": ["data:/data"]}, "/absolute/source:/target"),
         ("llama3_8b-h100-bf16", {"mount": ["/not/there:/data"], "dry_run": False}, "does not exist"),
         ("llama3_8b-h100-bf16", {"dry_run": False}, "no sbatch here"),
+        ("llama3_8b-h100-bf16", {"home": Path("/shared/my folder")}, "without spaces"),
     ],
 )
 def test_a_cluster_job_that_cannot_work_is_refused(
     name: str, more: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    args = argparse.Namespace(**{"image": "an/image:tag", "mount": [], "gpus_per_node": None, "dry_run": True} | more)
+    args = argparse.Namespace(
+        **{"image": "an/image:tag", "mount": [], "gpus_per_node": None, "dry_run": True, "home": Path("/h")} | more
+    )
     with pytest.raises(RunError) as error:
         check(experiment(name), args)
     assert said in str(error.value)
 
 
-def test_submit_names_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
-    assert submit(["llama3_8b-cpu-bf16", "--account", "a", "--partition", "p", "--home", "h", "--dry-run"]) == 2
+def test_submit_names_what_is_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    place = ["--account", "a", "--partition", "p", "--home", str(tmp_path), "--dry-run"]
+    assert submit(["llama3_8b-h200-bf16", *place]) == 2
     assert "recipes.nemo.launch" in capsys.readouterr().err
+    assert submit(["llama3_8b-h100-mxfp8", *place]) == 3
+    assert "needs compute capability 10.0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("squeue", "there"),
+    [
+        ("echo RUNNING", True),
+        ("echo PENDING", True),
+        ("echo COMPLETED", False),
+        ("echo TIMEOUT", False),
+        ("true", False),
+        ("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", False),
+    ],
+)
+def test_a_job_is_waited_for_while_slurm_holds_it(
+    squeue: str, there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\n{squeue}\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    assert in_queue("1") == there
+
+
+def test_a_controller_that_does_not_answer_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\necho x >> {tmp_path}/asked\necho 'no answer' >&2; exit 1\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.setattr(recipes.nemo.submit, "POLL_S", 0.0)
+    with pytest.raises(RunError, match="no answer; the job itself goes on"):
+        in_queue("1")
+    assert (tmp_path / "asked").read_text().count("x") == recipes.nemo.submit.RETRIES
+
+
+def test_a_job_without_a_sealed_run_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(recipes.nemo.submit, "in_queue", lambda slurm_id: False)
+    which = experiment("llama3_8b-h100-bf16")
+    folder = tmp_path / "runs/nemo/llama3_8b-h100-bf16/20260101T000000Z-0000-r1"
+    assert recipes.nemo.submit.wait(which, "7", folder, tmp_path / "job", None) == 1
+    assert "job 7 has left no complete run" in capsys.readouterr().err
+
+
+def test_other_ranks_that_failed_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipes.nemo.launch, "RANKS_WAIT_S", 0.0)
+    ranks, folder = tmp_path / "ranks", tmp_path / "run"
+    ranks.mkdir()
+    folder.mkdir()
+    for rank in range(20):
+        said = "torch.OutOfMemoryError: CUDA out of memory\n" if rank % 2 else "fine\n"
+        (ranks / f"rank-{rank}.log").write_text(said)
+    take_failed_ranks(folder, ranks)
+    kept = {path.name for path in folder.iterdir()}
+    assert len(kept) == recipes.nemo.launch.MOST_RANKS
+    assert "rank-2.log" not in kept
+
+
+@pytest.mark.parametrize(
+    ("changes", "tasks", "said"),
+    [
+        ({"gpus": 8, "gpu_name": "NVIDIA H100 80GB HBM3"}, "8", None),
+        ({"gpus": 8, "gpu_name": "NVIDIA H100 80GB HBM3"}, "4", "8 ranks, Slurm started 4 tasks"),
+        ({"gpus": 8, "gpu_name": "NVIDIA B200"}, "8", "this is NVIDIA B200"),
+        ({"gpus": 4, "gpu_name": "NVIDIA H100 80GB HBM3"}, "8", "4 are visible"),
+    ],
+)
+def test_a_node_of_another_kind_is_refused(
+    changes: dict[str, Any], tasks: str, said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_NTASKS", tasks)
+    versions = {"nemo-toolkit": "2.3.0rc0", "megatron-core": "0.12.0+c0ffee", "transformer_engine": "2.2.0.dev0"}
+    found = host(**changes, versions=versions)
+    if said is None:
+        check_host(experiment("llama3_8b-h100-bf16"), found, slurm=True)
+        return
+    with pytest.raises(RunError, match=said):
+        check_host(experiment("llama3_8b-h100-bf16"), found, slurm=True)
 
 
 def test_golden_files_hold_every_experiment_that_resolves() -> None:

@@ -262,3 +262,29 @@ def test_a_read_only_checkout_is_read_and_worked_on_in_a_clone(built: Path, tmp_
     assert "this checkout cannot be written to; working in a clone" in done.stderr
     assert (tmp_path / "work" / "Snakefile").is_file()
     assert "Python 3.11 or newer is needed" in done.stderr
+
+
+def test_full_recipes_wait_for_a_cluster(built: Path) -> None:
+    place = "slurm={account: a, partition: p, home: /shared/me, hardware: [h100, b200], mounts: ['/data:/data']}"
+    done = snakemake(built, "nemo_cluster", "-n", "-p", "--workflow-profile", "profiles/slurm", "--config", place)
+    said = done.stdout + done.stderr
+    assert (
+        "-m recipes.nemo.submit llama31_405b-b200-mxfp8 --account a --partition p --home /shared/me --mount /data:/data"
+        " --wait --session-file build/sessions/nemo/llama31_405b-b200-mxfp8.json"
+    ) in said
+    assert "gb200" not in said
+    assert "h100-mxfp8" not in said  # the gate
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("slurm={hardware: [h100]}", "set slurm.account, slurm.partition, slurm.home"),
+        ("slurm={account: a, partition: p, home: /h}", "slurm.hardware is empty; say what the cluster has: h100"),
+        ("slurm={account: a, partition: p, home: /h, hardware: [h200]}", "allowed: b200, gb200, h100"),
+    ],
+)
+def test_without_a_cluster_the_message_says_what_to_set(built: Path, place: str, says: str) -> None:
+    done = snakemake(built, "nemo_cluster", "-n", "--config", place, check=False)
+    assert done.returncode != 0
+    assert says in " ".join((done.stdout + done.stderr).split())

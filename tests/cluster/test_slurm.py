@@ -1,0 +1,98 @@
+"""A real Slurm on this machine runs real NeMo on CPU: submitted, packed, trained on two ranks, sealed, judged."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from analysis.judge import judge
+from analysis.logs import read_run
+from recipes.runs import find_runs, is_complete
+from tests.cluster.one_machine import missing, slurm
+from tests.conftest import CHECKOUT
+
+ENVIRONMENT = CHECKOUT / "build/envs/nemo/bin"
+EXPERIMENT = "llama3_8b-cpu-bf16-dp2"
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(missing()), reason=f"no Slurm here: {', '.join(missing())} missing"),
+    pytest.mark.skipif(not (ENVIRONMENT / "python").exists(), reason="envs/nemo is not built here"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with slurm(tmp_path_factory.mktemp("slurm") / "root") as environment:
+        # the place of a container: python is NeMo's
+        shim, *rest = environment["PATH"].split(os.pathsep)
+        yield environment | {"PATH": os.pathsep.join([shim, str(ENVIRONMENT), *rest]), "HF_HUB_OFFLINE": "1"}
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The working tree as a clean checkout: a job runs what is committed."""
+    copy = tmp_path_factory.mktemp("checkout") / "fewbits"
+    names = subprocess.check_output(["git", "ls-files", "recipes", "envs"], cwd=CHECKOUT, text=True).splitlines()
+    for name in names:
+        if (CHECKOUT / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(CHECKOUT / name, copy / name)
+    for command in (["init", "-q"], ["add", "-A"], ["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "t"]):
+        subprocess.run(["git", *command], cwd=copy, check=True)
+    return copy
+
+
+def submit(checkout: Path, home: Path, *options: str) -> list[str]:
+    place = ["--account", "a", "--partition", "test", "--home", str(home), "--wait"]
+    return [str(ENVIRONMENT / "python"), "-m", "recipes.nemo.submit", EXPERIMENT, *place, *options]
+
+
+def test_a_job_leaves_a_valid_run(cluster: dict[str, str], checkout: Path, tmp_path: Path) -> None:
+    session = tmp_path / "session.json"
+    done = subprocess.run(
+        submit(checkout, tmp_path / "home", "--session-file", str(session)),
+        cwd=checkout,
+        env=cluster,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    (folder,) = find_runs(tmp_path / "home/runs")
+    judged = judge(read_run(folder))
+    assert judged.verdict == "VALID", judged.reasons
+    commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=checkout, text=True).strip()
+    assert judged.run.get("git", "commit") == commit
+    assert judged.run.get("environment", "image") == "nvcr.io/nvidia/nemo:25.04.00"
+    assert json.loads(session.read_text())["runs"] == [folder.relative_to(tmp_path / "home/runs").as_posix()]
+    # nothing of the second rank is in the evidence, and its log is where the job keeps them
+    assert len(judged.run.trained) == 4
+    assert len(list((tmp_path / "home/ranks").glob("*/rank-1.log"))) == 1
+
+
+def test_a_cancelled_job_is_an_interrupted_run(cluster: dict[str, str], checkout: Path, tmp_path: Path) -> None:
+    home, session = tmp_path / "home", tmp_path / "session.json"
+    command = submit(checkout, home, "--steps", "100000", "--session-file", str(session))
+    process = subprocess.Popen(command, cwd=checkout, env=cluster, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 120
+    while time.monotonic() < end and not any(
+        len((folder / "metrics.jsonl").read_text().splitlines()) > 3 for folder in find_runs(home / "runs")
+    ):
+        time.sleep(1)
+    subprocess.run(["scancel", "--user", subprocess.check_output(["id", "-un"], text=True).strip()], env=cluster)
+    _, said = process.communicate(timeout=120)
+    (folder,) = find_runs(home / "runs")
+    assert process.returncode == 1, said[-2000:]
+    assert not session.exists()
+    assert is_complete(folder), said[-2000:]
+    judged = judge(read_run(folder))
+    assert judged.verdict == "INCOMPLETE", judged.reasons
+    assert judged.run.get("outcome", "status") == "interrupted"
+    assert judged.run.get("outcome", "exit_code") == 128 + 15
