@@ -188,10 +188,11 @@ def manifest_text(folder: Path) -> str:
     return "".join(f"{sha256_of(folder / name)}  {name}\n" for name in names if name != MANIFEST)
 
 
-def manifest_faults(folder: Path) -> list[tuple[str, str]]:
-    """Everything in which a run folder is not what its manifest recorded, as (code, message); empty when intact.
+def manifest_faults(folder: Path, required: tuple[str, ...] = (RUN_JSON, LOG, METRICS)) -> list[tuple[str, str]]:
+    """Everything in which a folder is not what its manifest recorded, as (code, message); empty when intact.
 
-    Codes: manifest_missing, manifest_unreadable, file_missing, file_changed, file_not_in_manifest.
+    `required` names must be listed: those of a run folder, unless another kind of folder is asked about. Codes:
+    manifest_missing, manifest_unreadable, file_missing, file_changed, file_not_in_manifest.
     """
     try:
         lines = (folder / MANIFEST).read_text(encoding="utf-8").splitlines()
@@ -215,7 +216,7 @@ def manifest_faults(folder: Path) -> list[tuple[str, str]]:
     present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     for name in sorted(present - listed - {MANIFEST}):
         faults.append(("file_not_in_manifest", f"{name} is in the folder but not in {MANIFEST}"))
-    for name in (RUN_JSON, LOG, METRICS):
+    for name in required:
         if name not in listed:
             faults.append(("manifest_unreadable", f"{MANIFEST} does not list {name}"))
     return faults

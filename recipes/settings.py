@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from recipes.catalog.reading import Entry
@@ -48,5 +50,8 @@ class Settings(Entry):
     slurm: Slurm = Slurm()
     cpu_tier: tuple[str, ...] = Field(
         default=("nemo",), description="stacks whose recipes `reproduce_all` trains on CPU; empty: none"
+    )
+    keep: tuple[Literal["checkpoint"], ...] = Field(
+        default=(), description="what `publish` versions beside the evidence: the last checkpoint of VALID runs"
     )
     publish_max_mib: int = Field(default=16, ge=1, description="largest experiment kept in results/reference, MiB")

@@ -48,6 +48,11 @@ def slurm_place(config: Mapping[str, Any]) -> str:
     return shlex.join([*words, *(word for mount in slurm["mounts"] for word in ("--mount", mount))])
 
 
+def checkpoint_every(config: Mapping[str, Any], steps: int) -> int:
+    """Steps after which a run of `steps` saves a checkpoint: its last, where they are kept; 0: never."""
+    return steps if "checkpoint" in config["keep"] else 0
+
+
 def cpu_tier(config: Mapping[str, Any]) -> list[str]:
     """Stacks whose recipes this machine trains on CPU: the settings', where the stacks' locks fit the machine."""
     wanted = list(config["cpu_tier"])

@@ -12,6 +12,7 @@ rule publish:
             for folder in find_runs(Path(config["runs"]))
             if is_complete(folder)
         ],
+        kept=["build/kept.txt"] if "checkpoint" in config["keep"] else [],
     output:
         "build/published.txt",
     log:
@@ -28,6 +29,34 @@ rule publish:
         "versioning sealed runs of {params.runs} under results/raw"
     shell:
         "python -m results.publish --runs {params.runs:q} --max-mib {params.max_mib} > {output:q} 2> {log:q}"
+
+
+rule keep_checkpoints:
+    input:
+        [
+            str(folder / MANIFEST)
+            for folder in find_runs(Path(config["runs"]))
+            if is_complete(folder)
+        ],
+    output:
+        verdicts="build/verdicts.json",
+        kept="build/kept.txt",
+    log:
+        "build/logs/keep.log",
+    benchmark:
+        "build/benchmarks/keep.jsonl"
+    localrule: True
+    resources:
+        dvc=1,
+    params:
+        runs=config["runs"],
+    message:
+        "versioning checkpoints of VALID runs of {params.runs} under results/checkpoints"
+    shell:
+        # a run that is not VALID makes verify's exit code 1: what may be kept is in its answer
+        "(fewbits verify {params.runs:q} --json > {output.verdicts:q} || [ $? -eq 1 ]) 2> {log:q}"
+        " && (python -m results.keep --runs {params.runs:q} --verdicts {output.verdicts:q} > {output.kept:q}"
+        " || [ $? -eq 1 ]) 2>> {log:q}"
 
 
 # Not part of any target: fetches other people's logs. The committed numbers do not need it.

@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "recipes.catalog": ("recipes.catalog",),
     "recipes": ("recipes",),
     "envs": ("envs", "recipes.catalog", "recipes.runs"),
-    "results": ("results", "recipes.runs"),
+    "results": ("results", "recipes.runs", "recipes.checkpoints"),
     "analysis.logs": ("analysis.logs", "recipes.catalog", "recipes.runs", "recipes.power"),
     "analysis": ("analysis", "recipes.catalog", "recipes.runs", "results.pointers"),
     "fewbits": ("recipes", "envs", "analysis"),

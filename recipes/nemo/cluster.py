@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,11 +105,10 @@ class RecipeEnvironment(nemo_run.Plugin):  # type: ignore[misc]
         ).setup(recipe(which, "nemo"), executor)
 
 
-def task(which: Experiment, place: Place, session: str, steps: int | None) -> Any:
-    """What every rank runs: one leaves the run folder in `home/runs`, the others join it."""
+def task(which: Experiment, place: Place, session: str, more: Sequence[str]) -> Any:
+    """What every rank runs: one leaves the run folder in `home/runs`, the others join it; `more` goes to launch."""
     arguments = [which.name, "--runs", str(place.home / "runs"), "--session", session]
-    arguments += ["--ranks", str(place.home / "ranks" / session)]
-    arguments += ["--steps", str(steps)] if steps else []
+    arguments += ["--ranks", str(place.home / "ranks" / session), *more]
     return nemo_run.Script(path="recipes.nemo.task", m=True, entrypoint="python", args=arguments)
 
 
@@ -120,7 +120,7 @@ class Job:
     slurm_id: str | None
 
 
-def submit(which: Experiment, place: Place, session: str, dry_run: bool, steps: int | None = None) -> Job:
+def submit(which: Experiment, place: Place, session: str, dry_run: bool, more: Sequence[str] = ()) -> Job:
     """Submit the job, or (dry run) only write what would be submitted.
 
     A submitted job runs what is committed; a dry run packs no code.
@@ -130,7 +130,7 @@ def submit(which: Experiment, place: Place, session: str, dry_run: bool, steps: 
     os.environ["NEMORUN_HOME"] = str(place.home)
     with nemo_run.Experiment(which.name, base_dir=str(place.home)) as job:
         job.add(
-            task(which, place, session, steps),
+            task(which, place, session, more),
             executor=executor(which, place, packager, commit),
             name=which.name,
             plugins=[RecipeEnvironment(experiment=which.name)],

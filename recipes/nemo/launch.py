@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.catalog import CatalogError, find_gpu, parameters
+from recipes.checkpoints import set_aside
 from recipes.host import probe_apart
 from recipes.launching import CHECKOUT, VARIABLES, ask_gate, base_record, say
 from recipes.nemo.experiments import FACTS, STACK, Experiment, experiment, load_experiments
@@ -221,8 +222,8 @@ def take_facts(folder: RunFolder) -> dict[str, Any]:
     return facts
 
 
-def tidy(folder: Path, keep_checkpoints: bool) -> None:
-    """Flatten the logs of further ranks to rank-N.log; drop NeMo's own folder but for checkpoints that are wanted."""
+def tidy(folder: Path, keep_checkpoints: bool) -> dict[str, Any] | None:
+    """Flatten the logs of further ranks to rank-N.log, drop NeMo's own folder; returns what was kept as checkpoints."""
     for log in sorted((folder / "ranks").glob("*/attempt_0/*/stdout.log")):
         rank = log.parent.name
         text = log.read_bytes() + (
@@ -230,8 +231,9 @@ def tidy(folder: Path, keep_checkpoints: bool) -> None:
         )
         (folder / f"rank-{rank}.log").write_bytes(text)
     shutil.rmtree(folder / "ranks", ignore_errors=True)
-    if not keep_checkpoints:
-        shutil.rmtree(folder / "nemo", ignore_errors=True)
+    kept = set_aside(folder / "nemo/checkpoints", folder) if keep_checkpoints else None
+    shutil.rmtree(folder / "nemo", ignore_errors=True)
+    return kept
 
 
 def run(which: Experiment, args: argparse.Namespace) -> int:
@@ -243,7 +245,8 @@ def run(which: Experiment, args: argparse.Namespace) -> int:
     session_id = args.session or new_session_id()
     session = {"id": session_id, "repeat": args.repeat, "resumed_from": None}
     if args.resume:
-        session["resumed_from"] = "/".join(args.resume.parts[-6:])  # by run; where runs lie is this machine's
+        # by run and step; where runs lie is this machine's
+        session["resumed_from"] = "/".join(args.resume.parts[-4:])
     locks = ["envs/nemo/requirements.lock", "envs/nemo/release.lock"]
     if which.tier != "cpu":
         locks[0] = "envs/nemo_gpu/requirements.lock"
@@ -282,7 +285,8 @@ def run(which: Experiment, args: argparse.Namespace) -> int:
             if args.ranks:
                 take_failed_ranks(folder.path, args.ranks)
             folder.finish("failed", why(folder.path / LOG), code)
-        tidy(folder.path, bool(args.checkpoint_every) and (code == EXIT_OK or code > 128))
+        kept = tidy(folder.path, bool(args.checkpoint_every) and (code == EXIT_OK or code > 128))
+        folder.record["checkpoint"] = kept
     say(f"{which.name}: {folder.record['outcome']['status']}: {folder.record['outcome']['reason'] or folder.path}")
     if args.session_file:
         paths = [folder.path.relative_to(args.runs).as_posix()]

@@ -1,6 +1,6 @@
 # NeMo 25.04: plumbing on CPU for everybody, pairs on one GPU, full recipes on a cluster (recipes/nemo/submit.py).
 from recipes.nemo.experiments import all_experiments, cluster_experiments
-from recipes.workflow import require_gpus, slurm_place
+from recipes.workflow import checkpoint_every, require_gpus, slurm_place
 
 
 rule nemo_environment:
@@ -57,12 +57,15 @@ rule nemo_cpu_run:
     threads: lambda wildcards: all_experiments()[wildcards.experiment].layout.gpus
     params:
         python="build/envs/nemo/bin/python",
+        checkpoint=lambda wildcards: checkpoint_every(
+            config, all_experiments()[wildcards.experiment].steps
+        ),
         runs=config["runs"],
     message:
         "nemo: {wildcards.experiment}"
     shell:
         "PYTHONPATH=. {params.python:q} -m recipes.nemo.launch {wildcards.experiment:q}"
-        " --runs {params.runs:q} --session-file {output:q} 2>&1 | tee {log:q}"
+        " --checkpoint-every {params.checkpoint} --runs {params.runs:q} --session-file {output:q} 2>&1 | tee {log:q}"
 
 
 rule nemo_gpu:
@@ -133,12 +136,15 @@ rule nemo_gpu_run:
             if config["nemo"]["profile"]
             else -1
         ),
+        checkpoint=lambda wildcards: checkpoint_every(
+            config, all_experiments()[wildcards.experiment].steps
+        ),
         runs=config["runs"],
     message:
         "nemo: {wildcards.experiment}, about two minutes"
     shell:
         "PYTHONPATH={params.site:q}:. {params.python:q} -m recipes.nemo.launch {wildcards.experiment:q}"
-        " --profile-step {params.profile} --runs {params.runs:q} --session-file {output:q} 2>&1 | tee {log:q}"
+        " --profile-step {params.profile} --checkpoint-every {params.checkpoint} --runs {params.runs:q} --session-file {output:q} 2>&1 | tee {log:q}"
 
 
 rule nemo_cluster:
@@ -168,8 +174,11 @@ rule nemo_cluster_run:
     params:
         python="build/envs/nemo/bin/python",
         place=lambda wildcards: slurm_place(config),
+        checkpoint=lambda wildcards: checkpoint_every(
+            config, all_experiments()[wildcards.experiment].steps
+        ),
     message:
         "nemo: {wildcards.experiment} is queued, and waited for"
     shell:
         "PYTHONPATH=. {params.python:q} -m recipes.nemo.submit {wildcards.experiment:q} {params.place}"
-        " --wait --session-file {output:q} 2>&1 | tee {log:q}"
+        " --checkpoint-every {params.checkpoint} --wait --session-file {output:q} 2>&1 | tee {log:q}"

@@ -187,6 +187,7 @@ def _set_logging(made: Any, which: Experiment, checkpoint_every: int) -> None:
         made.log.ckpt.every_n_train_steps = checkpoint_every
         made.log.ckpt.train_time_interval = None
         made.log.ckpt.save_top_k = -1
+        made.log.ckpt.save_last = False  # would be a second copy
         made.log.ckpt.monitor = None
         made.log.ckpt.filename = "{step}"
     else:

@@ -131,6 +131,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--gres", help="where the cluster wants GPUs to be asked for, e.g. gpu:8 or gpu:h100:8")
     parser.add_argument("--time-limit", default="", help="HH:MM:SS (default: experiments.yaml)")
     parser.add_argument("--steps", type=int, help="default: experiments.yaml")
+    parser.add_argument("--checkpoint-every", type=int, default=0, metavar="K", help="keep a checkpoint every K steps")
     parser.add_argument("--dry-run", action="store_true", help="write the sbatch script, submit nothing")
     parser.add_argument("--wait", action="store_true", help="wait for the job's end, and exit as its run did")
     parser.add_argument("--session-file", type=Path, help="with --wait: list the run folder here when it has completed")
@@ -161,7 +162,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ) from error
         place = Place(args.account, args.partition, args.image, home, tuple(args.mount), args.time_limit, args.gres)
         session = new_session_id()
-        job = submit(which, place, session, args.dry_run, args.steps)
+        more = ["--steps", str(args.steps)] * bool(args.steps)
+        more += ["--checkpoint-every", str(args.checkpoint_every)] * bool(args.checkpoint_every)
+        job = submit(which, place, session, args.dry_run, more)
         run_id = f"{session}-r1"
         folder = Path(run_pattern(str(home / "runs")).format(stack=STACK, experiment=which.name, run_id=run_id))
         if args.dry_run:

@@ -17,12 +17,13 @@ import recipes.nemo.launch
 import recipes.nemo.submit
 from fewbits import app
 from recipes.catalog import CatalogError, load_models
+from recipes.checkpoints import place_of
 from recipes.nemo.experiments import MAIN_RELEASE, Layout, all_experiments, experiment, recommended
 from recipes.nemo.launch import check_host, command, main, take_failed_ranks, tidy, why
 from recipes.nemo.submit import check, in_queue
 from recipes.nemo.submit import main as submit
 from recipes.nemo.weight_cast import cast_weights_rowwise
-from recipes.runs import RunError
+from recipes.runs import MANIFEST, RunError, manifest_faults, sha256_of
 from tests.conftest import CHECKOUT
 
 GOLDEN = CHECKOUT / "tests/recipes/nemo_golden"
@@ -195,16 +196,27 @@ def test_the_reason_is_the_last_error_of_the_log(tmp_path: Path) -> None:
 
 
 def test_logs_of_further_ranks_are_kept_and_checkpoints_only_on_request(tmp_path: Path) -> None:
-    for folder, keep in ((tmp_path / "a", False), (tmp_path / "b", True)):
+    for name, keep in (("a", False), ("b", True)):
+        folder = tmp_path / "runs/nemo/llama3_8b-cpu-bf16" / name
         out = folder / "ranks/none_x/attempt_0/1"
         out.mkdir(parents=True)
         (out / "stdout.log").write_text("said\n")
         (out / "stderr.log").write_text("warned\n")
-        (folder / "nemo").mkdir()
-        tidy(folder, keep)
+        saved = folder / "nemo/checkpoints/step=3/weights"
+        saved.mkdir(parents=True)
+        (saved / "0.distcp").write_bytes(b"0123")
+        kept = tidy(folder, keep)
         assert (folder / "rank-1.log").read_text() == "said\nwarned\n"
         assert not (folder / "ranks").exists()
-        assert (folder / "nemo").exists() == keep
+        assert not (folder / "nemo").exists()
+        assert (kept is not None) == keep
+        if kept:
+            place = tmp_path / "runs" / kept["folder"]
+            assert place == place_of(folder)
+            assert (kept["files"], kept["bytes"]) == (1, 4)
+            assert (place / "step=3/weights/0.distcp").read_bytes() == b"0123"
+            assert manifest_faults(place, required=()) == []
+            assert sha256_of(place / MANIFEST) == kept["manifest_sha256"]
 
 
 def test_a_wrong_experiment_ends_with_code_2(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from analysis.judge import judge
 from analysis.logs import read_run
+from recipes.checkpoints import place_of
 from tests.conftest import CHECKOUT
 
 PYTHON = CHECKOUT / "build/envs/nemo/bin/python"
@@ -65,7 +66,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
     assert interrupted.verdict == "INCOMPLETE"
     assert [reason.code for reason in interrupted.reasons] == ["run_unfinished"]
 
-    checkpoint = folder(tmp_path / "killed") / "nemo/checkpoints/step=19"
+    checkpoint = place_of(folder(tmp_path / "killed")) / "step=19"
     assert start(tmp_path / "resumed", "--steps", "40", "--resume", str(checkpoint)).wait() == 0
     assert start(tmp_path / "straight", "--steps", "40").wait() == 0
     straight, resumed = losses(tmp_path / "straight"), losses(tmp_path / "resumed")
