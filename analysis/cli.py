@@ -21,7 +21,7 @@ from analysis.log_numbers import as_record
 from analysis.logs import read_run
 from analysis.logs.formats import FORMATS
 from analysis.published import read_published
-from analysis.shown import folder_record, gather_shown, print_verdict, printable, shown_name, summary
+from analysis.shown import folder_record, folder_summary, gather_shown, print_verdict, printable, shown_name, summary
 from recipes.runs import EXIT_FAILED, EXIT_USAGE, RunError, find_runs
 
 
@@ -73,7 +73,7 @@ def verify(
     else:
         console = Console(soft_wrap=True)
         for item in folders:
-            print_verdict(console, item.verdict, str(item.run.path), "", item.reasons)
+            print_verdict(console, item.verdict, str(item.run.path), folder_summary(item), item.reasons)
         for log in logs:
             print_verdict(console, log.verdict, shown_name(log.run), summary(log), log.reasons)
     if found.skipped and not as_json:

@@ -18,7 +18,7 @@ from analysis.judge_log import JudgedLog
 from analysis.log_numbers import step_time, window_times_s
 from analysis.logs.formats import FORMATS
 from analysis.logs.log_run import LogRun
-from analysis.logs.run import Reason
+from analysis.logs.run import Reason, Run
 from analysis.stats import median
 from recipes.runs import MANIFEST, RunError, sha256_of
 
@@ -85,12 +85,39 @@ def print_verdict(console: Console, verdict: str, name: str, numbers: str, reaso
         console.print(Text(f"              {reason.code}: {printable(reason.message)}{lines}"))
 
 
+def folder_summary(item: Judged) -> str:
+    """One line of numbers of a run folder, as of a log: steps, median step time with its interval, last loss."""
+    record = folder_record(item)
+    steps, time = record["steps"]["count"], record["step_time_s"]
+    parts = [f"{record['format']}, {steps} steps"] if steps else []
+    if time["median"] is not None:
+        low, high = time["ci95"]
+        parts.append(f"{time['median']:.4g} s [{low:.4g}, {high:.4g}] a step, n = {time['n']}")
+    if record["loss"]["last"] is not None:
+        parts.append(f"last loss {record['loss']['last']:.5g}")
+    return ", ".join(parts)
+
+
+def finite(value: float | None) -> float | None:
+    """The value, or None for what JSON cannot say."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _tokens_per_s_per_gpu(run: Run, step_time_s: float) -> float | None:
+    """Of a training run on GPUs: tokens of a step over its time and GPUs. A stack of layers, or a CPU, has none."""
+    gpus = run.get("configuration", "layout", "gpus")
+    if not run.trained or not run.get("hardware", "gpus") or not isinstance(gpus, int) or gpus < 1:
+        return None
+    return run.steps[0].tokens / step_time_s / gpus
+
+
 def folder_record(item: Judged) -> dict[str, Any]:
     """A run folder in the same form as a log's run."""
     run = item.run
     numbers = [step.step for step in run.steps] or sorted({op.step for op in run.ops})
     times = [time for time in run.timed_steps_s if math.isfinite(time)]
     estimate = median([times]) if times else None
+    losses = [row.loss for row in run.trained if math.isfinite(row.loss)]
     manifest = run.path / MANIFEST
     return {
         "path": str(run.path),
@@ -110,9 +137,14 @@ def folder_record(item: Judged) -> dict[str, Any]:
             "window": "timed iterations",
             "n": estimate.n if estimate else 0,
         },
-        "tokens_per_s_per_gpu": None,
-        "loss": {"first": None, "last": None, "min": None, "nan_steps": 0},
-        "grad_norm": {"last": None},
+        "tokens_per_s_per_gpu": _tokens_per_s_per_gpu(run, estimate.value) if estimate else None,
+        "loss": {
+            "first": finite(run.trained[0].loss) if run.trained else None,
+            "last": finite(run.trained[-1].loss) if run.trained else None,
+            "min": min(losses, default=None),
+            "nan_steps": len(run.trained) - len(losses),
+        },
+        "grad_norm": {"last": finite(run.trained[-1].grad_norm) if run.trained else None},
         "precision": {"declared": run.get("requested_precision"), "effective": run.get("effective_precision")},
         "sha256": sha256_of(manifest) if manifest.is_file() else None,
     }

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from analysis.agreement import agreement, main
 from analysis.judge import judge
 from analysis.logs import read_run
+from fewbits import app
 from recipes.runs import LOG, MANIFEST, METRICS, RUN_JSON, manifest_text
 from tests.make_nemo_run import make_nemo_run
 
@@ -205,3 +207,23 @@ def test_the_command_says_by_its_code_whether_all_agree(tmp_path: Path, monkeypa
         monkeypatch.setattr("sys.argv", arguments)
         assert main() == code
         assert out.read_text().startswith("stack,experiment")
+
+
+def test_a_run_folder_is_described_like_a_log(tmp_path: Path) -> None:
+    folder = make_nemo_run(tmp_path, "llama3_8b-h200-fp8_current", step_time_s=5.4)
+    done = CliRunner().invoke(app, ["verify", str(folder), "--json"])
+    (record,) = json.loads(done.output)
+    assert record["loss"] == {
+        "first": 11.97,
+        "last": pytest.approx(11.961),
+        "min": pytest.approx(11.961),
+        "nan_steps": 0,
+    }
+    assert record["grad_norm"] == {"last": 1.5}
+    assert record["tokens_per_s_per_gpu"] == pytest.approx(32 * 8192 / 5.4, rel=2e-3)
+    text = CliRunner().invoke(app, ["verify", str(folder)]).output
+    assert "nemo, 10 steps" in text
+    assert "last loss 11.961" in text
+    # plumbing on CPU has no speed
+    cpu = make_nemo_run(tmp_path, "llama3_8b-cpu-bf16")
+    assert json.loads(CliRunner().invoke(app, ["verify", str(cpu), "--json"]).output)[0]["tokens_per_s_per_gpu"] is None
