@@ -2,6 +2,7 @@
 
 A predicate reads finished tables only. `reproduced`: the claim's own quantity was measured here and agrees.
 `consistent`: a measured quantity that carries the claim agrees with it. `not reproduced`: it disagrees.
+`corrected`: what the source itself prints, or other publications beside it, say something else.
 `needs hardware`: nothing valid was measured that could tell.
 """
 
@@ -58,6 +59,7 @@ class Finding:
 _HOPPER = ("h100_sxm", "h200_sxm")
 # how much of a published speedup a measured one must reach to carry it
 NEAR = 0.9
+ROUNDED = 0.0051  # a speedup printed with two decimals
 
 
 def _measured(frame: pl.DataFrame, **equal: str) -> pl.DataFrame:
@@ -152,10 +154,43 @@ def block_scaling_slower_than_per_tensor(frame: pl.DataFrame) -> Finding:
     return Finding("reproduced" if slower == models else "not reproduced", text)
 
 
+def nvfp4_over_fp8_with_maxtext(frame: pl.DataFrame) -> Finding:
+    """The blog's printed speedups by model, and what its FP8 runs stand at beside other published FP8 runs.
+
+    `not reproduced` when a printed speedup is not the ratio of the rates printed beside it; `corrected` when the range
+    is not the claim's for the claim's model (8B), or when a baseline is more than 10 % below the fastest FP8 published
+    for the same model and GPU; else `needs hardware`, since nothing was measured here.
+    """
+    rows = frame.filter(pl.col("source_id") == "nv_blog_nvfp4_maxtext", pl.col("speedup_printed").is_not_null())
+    if not rows.height:
+        return Finding("needs hardware", "no published pair")
+    wrong = rows.filter((pl.col("speedup") - pl.col("speedup_printed")).abs() > ROUNDED)
+    if wrong.height:
+        row = wrong.row(0, named=True)
+        said = f"{row['model']} on {row['hardware']}: {row['speedup_printed']:.2f}x printed, its rates give"
+        return Finding("not reproduced", f"{said} {row['speedup']:.2f}x")
+
+    def span(model: str, column: str) -> str:
+        values = rows.filter(pl.col("model") == model)[column].sort()
+        return f"{values[0]:.2f}x to {values[-1]:.2f}x"
+
+    models = rows["model"].unique(maintain_order=True).to_list()
+    text = "printed: " + ", ".join(f"{model} {span(model, 'speedup_printed')}" for model in models)
+    text += "; over the fastest FP8 published for the model and GPU: "
+    text += ", ".join(f"{model} {span(model, 'speedup_over_best_fp8')}" for model in models)
+    other = rows.filter(pl.col("model") != "llama3_8b")["speedup_printed"].max()
+    own = rows.filter(pl.col("model") == "llama3_8b")["speedup_printed"].max()
+    weak = rows.filter(pl.col("baseline_of_best_fp8") < NEAR).height
+    widened = isinstance(own, float) and isinstance(other, float) and other > own
+    text += f"; {weak} of {rows.height} FP8 baselines are more than 10 % below that" if weak else ""
+    return Finding("corrected" if weak or widened else "needs hardware", text)
+
+
 PREDICATES: dict[str, Callable[..., Finding]] = {
     "gemm_up_to_2x": gemm_up_to_2x,
     "fp8_current_gain_grows_with_size": fp8_current_gain_grows_with_size,
     "block_scaling_slower_than_per_tensor": block_scaling_slower_than_per_tensor,
+    "nvfp4_over_fp8_with_maxtext": nvfp4_over_fp8_with_maxtext,
 }
 
 

@@ -150,12 +150,33 @@ def step_breakdown() -> str:
     return f"{_markdown(['seconds a step', *parts, 'in all'], rows)}\n{caption}\n"
 
 
+def nvfp4_speedup() -> str:
+    """Published NVFP4 over FP8, one row a model, GPU and framework (its newest release in the table)."""
+    frame = _read("nvfp4_speedup").filter(pl.col("speedup").is_not_null()).sort("source_id", maintain_order=True)
+    newest: dict[tuple[str, str, str], pl.DataFrame] = {}
+    for own in frame.partition_by("model", "hardware", "source_id", maintain_order=True):
+        first = own.row(0, named=True)
+        newest[first["model"], first["hardware"], first["framework"].split()[0]] = own
+    rows = []
+    for own in sorted(
+        newest.values(), key=lambda own: (list(load_models()).index(own["model"][0]), own["hardware"][0])
+    ):
+        first = own.row(0, named=True)
+        ratios = [f"{one['speedup']:.2f}x ({load_precisions()[one['baseline']].name})" for one in own.to_dicts()]
+        place = f"{load_models()[first['model']].name}, {first['gpus']} {first['hardware']}"
+        rows.append([place, first["source_id"], ", ".join(ratios), f"{first['speedup_over_best_fp8']:.2f}x"])
+    header = ["model, GPUs", "source", "over its own FP8 (published)", "over the fastest FP8 published for that GPU"]
+    caption = json.loads((EXHIBITS / "nvfp4_speedup.json").read_text(encoding="utf-8"))["caption"]
+    return f"{_markdown(header, rows)}\n{caption}\n"
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "fp8_speedup": fp8_speedup,
     "step_breakdown": step_breakdown,
     "layer_speedup": layer_speedup,
     "claims": claims,
     "mlperf_precision": mlperf_precision,
+    "nvfp4_speedup": nvfp4_speedup,
 }
 
 

@@ -15,6 +15,7 @@ FROM_RAW = (
     "published_lint",
     "log_faults",
     "mlperf_precision",
+    "nvfp4_speedup",
     "recipe_pairs",
     "excluded_runs",
 )
