@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from recipes.catalog import CatalogError, find_gpu, parameters
+from recipes.catalog import CatalogError, find_gpu, load_hardware, parameters
 from recipes.checkpoints import set_aside
 from recipes.host import probe_apart
 from recipes.launching import CHECKOUT, VARIABLES, ask_gate, base_record, say
@@ -75,6 +75,14 @@ def release_of(version: str) -> str:
     return (re.match(r"\d+(?:\.\d+)*", version) or [""])[0]
 
 
+def is_hardware(key: str, host: dict[str, Any]) -> bool:
+    """Whether a host's GPU is the catalog's `key`; names unknown to the catalog count by compute capability."""
+    named = find_gpu(host["gpu_name"])
+    if named is not None:
+        return named == key
+    return tuple(host["compute_capability"]) == load_hardware()[key].compute_capability
+
+
 def check_host(which: Experiment, host: dict[str, Any], slurm: bool = False) -> None:
     """Refuse a host that cannot run the experiment, before anything is written. Raises RunError.
 
@@ -100,7 +108,7 @@ def check_host(which: Experiment, host: dict[str, Any], slurm: bool = False) -> 
             f"{which.name} runs on {which.layout.gpus} GPUs, {host['gpus']} are visible; set CUDA_VISIBLE_DEVICES, or"
             " send it to a cluster: python -m recipes.nemo.submit"
         )
-    if which.tier == "cluster" and find_gpu(host["gpu_name"]) != which.hardware:
+    if which.tier == "cluster" and not is_hardware(which.hardware, host):
         raise RunError(
             f"{which.name} is for {which.hardware}, this is {host['gpu_name']}: its layout would be another one;"
             " choose the experiment of your hardware, or another partition"

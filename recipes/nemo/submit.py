@@ -38,6 +38,7 @@ from recipes.runs import (
 )
 
 POLL_S = 10.0
+PATIENCE = 6  # a shared file system shows on the login node later what a compute node has written
 RETRIES = 30  # a controller that restarts is back within minutes
 ENDED = {
     "BOOT_FAIL",
@@ -88,6 +89,10 @@ def check(which: Experiment, args: argparse.Namespace) -> None:
 def wait(which: Experiment, slurm_id: str, folder: Path, job: Path, session_file: Path | None) -> int:
     """Wait until Slurm has no such job any more; returns the exit code of the run that it left."""
     while in_queue(slurm_id):
+        time.sleep(POLL_S)
+    for _ in range(PATIENCE):
+        if is_complete(folder):
+            break
         time.sleep(POLL_S)
     if not is_complete(folder):
         gate = folder.with_name(folder.name.replace("-r1", "-gate"))

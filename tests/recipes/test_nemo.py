@@ -291,6 +291,7 @@ def test_a_job_without_a_sealed_run_has_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(recipes.nemo.submit, "in_queue", lambda slurm_id: False)
+    monkeypatch.setattr(recipes.nemo.submit, "POLL_S", 0.0)
     which = experiment("llama3_8b-h100-bf16")
     folder = tmp_path / "runs/nemo/llama3_8b-h100-bf16/20260101T000000Z-0000-r1"
     assert recipes.nemo.submit.wait(which, "7", folder, tmp_path / "job", None) == 1
@@ -317,6 +318,9 @@ def test_other_ranks_that_failed_are_kept(tmp_path: Path, monkeypatch: pytest.Mo
         ({"gpus": 8, "gpu_name": "NVIDIA H100 80GB HBM3"}, "8", None),
         ({"gpus": 8, "gpu_name": "NVIDIA H100 80GB HBM3"}, "4", "8 ranks, Slurm started 4 tasks"),
         ({"gpus": 8, "gpu_name": "NVIDIA B200"}, "8", "this is NVIDIA B200"),
+        # a variant that the catalog does not name
+        ({"gpus": 8, "gpu_name": "NVIDIA H100 of some cloud", "compute_capability": [9, 0]}, "8", None),
+        ({"gpus": 8, "gpu_name": "NVIDIA of some cloud", "compute_capability": [8, 0]}, "8", "some cloud: its layout"),
         ({"gpus": 4, "gpu_name": "NVIDIA H100 80GB HBM3"}, "8", "4 are visible"),
     ],
 )
