@@ -50,6 +50,25 @@ def relative_loss_difference(run: Judged, reference: Judged) -> float | None:
     return max(abs(left[step] - right[step]) / abs(right[step]) for step in left)
 
 
+# says where a configuration's numbers come from, and decides nothing
+_WORDS = {"source", "aliases", "nominal_parameters"}
+
+
+def configured_alike(one: Any, other: Any) -> bool:
+    """Whether two configurations are the same. What one of them does not know yet must be off in the other.
+
+    A setting that was added after a reference was published (false, none or empty by default) makes it no other run.
+    """
+    if isinstance(one, dict) and isinstance(other, dict):
+        keys = (one.keys() | other.keys()) - _WORDS
+        both = {key for key in keys if key in one and key in other}
+        added = keys - both
+        return all(configured_alike(one[key], other[key]) for key in both) and not any(
+            one.get(key) or other.get(key) for key in added
+        )
+    return bool(one == other)
+
+
 def versions_that_differ(run: Judged, reference: Judged) -> str:
     """Libraries whose versions differ, `name here/reference`."""
     here, there = run.run.get("versions") or {}, reference.run.get("versions") or {}
@@ -73,9 +92,12 @@ def row(run: Judged, references: Sequence[Judged]) -> dict[str, Any]:
     }
     if not run.valid:
         return {**said, "agreement": f"not compared: {run.verdict}: {run.reasons[0].message}"}
-    alike = [j for j in references if j.valid and j.run.get("configuration") == run.run.get("configuration")]
+    # a run that has been published itself would agree with itself
+    references = [j for j in references if j.run.path.name != run.run.path.name]
+    mine_is = run.run.get("configuration")
+    alike = [j for j in references if j.valid and configured_alike(j.run.get("configuration"), mine_is)]
     if not alike:
-        return {**said, "agreement": "not compared: no published run of this experiment and configuration"}
+        return {**said, "agreement": "not compared: no other published run of this experiment and configuration"}
     reference = alike[-1]
     away = relative_loss_difference(run, reference)
     same_gpu = [j for j in alike if j.run.get("hardware", "gpu_name") == run.run.get("hardware", "gpu_name")]

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from analysis.agreement import agreement, main
+from analysis.agreement import agreement, configured_alike, main
 from analysis.judge import judge
 from analysis.logs import read_run
 from fewbits import app
-from recipes.runs import LOG, MANIFEST, METRICS, RUN_JSON, manifest_text
+from recipes.nemo.experiments import experiment
+from recipes.runs import LOG, MANIFEST, METRICS, RUN_JSON, find_runs, manifest_text
 from tests.make_nemo_run import make_nemo_run
 
 NAME = "llama3_8b-h200-fp8_current"
@@ -168,11 +169,21 @@ def test_a_cut_metrics_file_never_passes(tmp_path: Path, cut: float) -> None:
     assert not judge(read_run(folder)).valid
 
 
+RERUN = "20260201T000000Z-0000-r1"
+
+
+def test_a_published_run_does_not_agree_with_itself(tmp_path: Path) -> None:
+    for root in ("raw", "runs"):
+        make_nemo_run(tmp_path / root, "llama3_8b-cpu-bf16")
+    (row,) = agreement(tmp_path / "runs", tmp_path / "raw")
+    assert "no other published run" in row["agreement"]
+
+
 def test_a_rerun_agrees_bit_for_bit_within_tolerance_or_not(tmp_path: Path) -> None:
     name = "llama3_8b-cpu-bf16"
     make_nemo_run(tmp_path / "raw", name, loss=4.85)
     for loss, said in ((4.85, "identical"), (4.851, "within tolerance"), (4.9, "differs")):
-        make_nemo_run(tmp_path / said, name, loss=loss, versions={"nemo-toolkit": "2.3.1"})
+        make_nemo_run(tmp_path / said, name, loss=loss, run_id=RERUN, versions={"nemo-toolkit": "2.3.1"})
         (row,) = agreement(tmp_path / said, tmp_path / "raw")
         assert row["agreement"] == said
         assert row["versions_that_differ"] == "nemo-toolkit 2.3.1/2.3.0"
@@ -181,7 +192,7 @@ def test_a_rerun_agrees_bit_for_bit_within_tolerance_or_not(tmp_path: Path) -> N
 def test_what_has_no_reference_or_is_not_valid_is_not_compared(tmp_path: Path) -> None:
     folder = make_nemo_run(tmp_path / "runs", "llama3_8b-cpu-bf16")
     (row,) = agreement(tmp_path / "runs", tmp_path / "raw")
-    assert "no published run" in row["agreement"]
+    assert "no other published run" in row["agreement"]
     edit_rows(folder, lambda rows: rows[1].update(loss="NaN"))
     reseal(folder)
     (row,) = agreement(tmp_path / "runs", tmp_path / "raw")
@@ -191,7 +202,7 @@ def test_what_has_no_reference_or_is_not_valid_is_not_compared(tmp_path: Path) -
 def test_step_times_are_compared_on_the_same_gpu(tmp_path: Path) -> None:
     make_nemo_run(tmp_path / "raw", NAME, step_time_s=5.0)
     make_nemo_run(tmp_path / "raw", NAME, step_time_s=5.1, run_id="20260102T000000Z-0000-r1")
-    make_nemo_run(tmp_path / "runs", NAME, step_time_s=5.5)
+    make_nemo_run(tmp_path / "runs", NAME, step_time_s=5.5, run_id=RERUN)
     (row,) = agreement(tmp_path / "runs", tmp_path / "raw")
     assert row["time_over_reference"] == pytest.approx(5.5 / 5.05, rel=1e-3)
     assert row["reference_spread"] == pytest.approx(0.02, rel=1e-2)
@@ -200,7 +211,7 @@ def test_step_times_are_compared_on_the_same_gpu(tmp_path: Path) -> None:
 def test_the_command_says_by_its_code_whether_all_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "llama3_8b-cpu-bf16"
     make_nemo_run(tmp_path / "raw", name, loss=4.85)
-    make_nemo_run(tmp_path / "runs", name, loss=4.9)
+    make_nemo_run(tmp_path / "runs", name, loss=4.9, run_id=RERUN)
     for raw, code in ((tmp_path / "raw", 1), (tmp_path / "none", 0)):
         out = tmp_path / "out.csv"
         arguments = ["agreement", "--runs", str(tmp_path / "runs"), "--raw", str(raw), "--out", str(out)]
@@ -227,3 +238,30 @@ def test_a_run_folder_is_described_like_a_log(tmp_path: Path) -> None:
     # plumbing on CPU has no speed
     cpu = make_nemo_run(tmp_path, "llama3_8b-cpu-bf16")
     assert json.loads(CliRunner().invoke(app, ["verify", str(cpu), "--json"]).output)[0]["tokens_per_s_per_gpu"] is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ({"a": 1}, {"a": 1, "added_later": False}, True),
+        ({"a": 1, "b": {"x": 2}}, {"a": 1, "b": {"x": 2, "added_later": None}}, True),
+        ({"a": 1, "b": {"source": "a book"}}, {"a": 1, "b": {"source": "another"}}, True),
+        ({"a": 1}, {"a": 1, "added_later": True}, False),
+        ({"a": 1}, {"a": 2}, False),
+        ({"a": 1, "b": {"x": 2}}, {"a": 1, "b": {"x": 3}}, False),
+        (None, {"a": 1}, False),
+    ],
+)
+def test_a_setting_added_later_makes_no_other_configuration(one: Any, other: Any, alike: bool) -> None:
+    assert configured_alike(one, other) == alike
+    assert configured_alike(other, one) == alike
+
+
+def test_published_runs_are_still_configured_like_their_experiments() -> None:
+    """Else a rerun would be compared with nothing, and nobody would see it."""
+    found = [folder for folder in find_runs(Path("results/raw")) if folder.parts[-3] == "nemo"]
+    if not found:
+        pytest.skip("no raw results here (`dvc pull` brings them)")
+    for folder in found:
+        published = json.loads((folder / RUN_JSON).read_text(encoding="utf-8"))["configuration"]
+        assert configured_alike(published, experiment(folder.parts[-2]).model_dump(mode="json")), folder
