@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.judge import judge
 from analysis.logs import read_run
-from analysis.published import read_published
+from analysis.published import PublishedRow, read_published
 from recipes.catalog import CatalogError, lookup
 from recipes.runs import MANIFEST, find_runs, sha256_of
 from results.pointers import pointed, pointer_of
@@ -27,6 +27,7 @@ RAW = Path("results/raw")
 _RUN = re.compile(r"[\w.-]+/[\w.-]+/[\w.-]+")  # stack, experiment, run id
 EXHIBITS = Path("results/exhibits")
 PUBLISHED = Path("results/published/published.csv")
+LONGEST_LISTED = 60  # characters of a cell in a list of rows
 STORES = (Path("results/reference/files/md5"), Path(".dvc/cache/files/md5"))
 
 
@@ -44,6 +45,19 @@ def read_exhibit(name: str, folder: Path = EXHIBITS) -> pl.DataFrame:
 
     known = {path.stem: path for path in sorted(folder.glob("*.csv"))}
     return pl.read_csv(lookup("exhibit", name, known), infer_schema_length=None)
+
+
+def telling_columns(frame: pl.DataFrame) -> list[str]:
+    """Columns that tell an exhibit's rows apart in a list: short texts that vary, label and speedup."""
+    import polars as pl
+
+    short = []
+    for name, kind in frame.schema.items():
+        longest = frame[name].str.len_chars().max() if kind == pl.String else None
+        if isinstance(longest, int) and longest <= LONGEST_LISTED and frame[name].n_unique() > 1:
+            short.append(name)
+    also = [name for name in ("sequence", "log_steps", "label", "speedup") if name in frame.columns]
+    return list(dict.fromkeys([*short, *also])) or frame.columns[:4]
 
 
 def choose_row(frame: pl.DataFrame, row: str) -> dict[str, Any]:
@@ -77,13 +91,16 @@ def sources(row: dict[str, Any], raw: Path = RAW, published: Path = PUBLISHED) -
         return [Link(f"no number here: {row.get('reason') or 'the table names no source'}")]
     facts = {fact.id: fact for fact in read_published(published)}
     if said.split()[0] in facts:
-        fact = facts[said.split()[0]]
-        how = "read verbatim" if fact.verbatim == "yes" else "derived"
-        head = f"published: {fact.id} {fact.value:g} {fact.unit}, {how}"
-        return [Link(head, (fact.source_url_or_repo_path, fact.notes))]
+        return [_published_link(facts[word]) for word in said.split() if word in facts]
     if Path(said).is_file() or not all(_RUN.fullmatch(name) for name in said.split()):
         return [_outside_link(said, row)]
     return [_run_link(raw / name) for name in said.split()]
+
+
+def _published_link(fact: PublishedRow) -> Link:
+    how = "read verbatim" if fact.verbatim == "yes" else "derived"
+    head = f"published: {fact.id} {fact.recipe} {fact.value:g} {fact.unit}, {how}"
+    return Link(head, (fact.source_url_or_repo_path, fact.notes))
 
 
 def _outside_link(said: str, row: dict[str, Any]) -> Link:
@@ -103,12 +120,16 @@ def _run_link(folder: Path) -> Link:
     if not manifest.is_file():
         return Link(f"{run.name}: {judged.verdict}; its files are not here (`dvc pull` fetches them)")
     commit = str(run.get("git", "commit"))[:12] + (" (dirty)" if run.get("git", "dirty") else "")
+    locks = run.get("environment", "lock_sha256")
+    image = run.get("environment", "image")
     hashes = {
-        "manifest sha256": sha256_of(manifest),
-        "lock sha256": run.get("environment", "lock_sha256"),
-        "pointer md5": pointed(pointer_of(folder.parent)).get("md5"),
+        "manifest sha256": str(sha256_of(manifest))[:12],
+        # a stack of several locks, or a container
+        "lock sha256": " + ".join(str(lock)[:12] for lock in (locks if isinstance(locks, list) else [locks])),
+        "image": str(image or ""),
+        "pointer md5": str(pointed(pointer_of(folder.parent)).get("md5"))[:12],
     }
-    shown = ", ".join(f"{name} {str(value)[:12]}" for name, value in hashes.items())
+    shown = ", ".join(f"{name} {value}" for name, value in hashes.items() if value)
     what = f"{run.get('hardware', 'gpu_name')}, modules hold {run.get('effective_precision')}"
     return Link(f"{run.name}: {judged.verdict}; {what}", (f"{shown}, commit {commit}",))
 

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from analysis.chain import RAW, choose_row, pointer_faults, read_exhibit, sources
+from analysis.chain import RAW, choose_row, pointer_faults, read_exhibit, sources, telling_columns
 from analysis.cli_compare import compare_runs, windows
 from analysis.expected import Expected
 from analysis.judge import judge
@@ -108,8 +108,7 @@ def explain(
     frame = read_exhibit(exhibit)
     console = Console(soft_wrap=True)
     if row is None:
-        shown = [name for name in ("model", "precision", "part", "scope", "label", "speedup") if name in frame.columns]
-        for number, values in enumerate(frame.select(shown or frame.columns[:4]).iter_rows(named=True), 1):
+        for number, values in enumerate(frame.select(telling_columns(frame)).iter_rows(named=True), 1):
             words = "  ".join(printable(str(value)) for value in values.values() if value is not None)
             console.print(Text(f"{number:4}  {words}"))
         return

@@ -15,6 +15,7 @@ from analysis.chain import RAW, choose_row, pointer_faults, read_exhibit, source
 from fewbits import app
 from recipes.catalog import CatalogError
 from recipes.runs import MANIFEST, METRICS, manifest_text
+from tests.make_nemo_run import make_nemo_run
 from tests.make_run import make_run
 
 FRAME = pl.DataFrame({"model": ["a", "a", "b"], "precision": ["x", "y", "x"], "speedup": [1.0, 2.0, 3.0]})
@@ -99,13 +100,39 @@ def test_unknown_exhibit() -> None:
         read_exhibit("layer_speedups")
 
 
+def test_a_ratio_of_two_published_rates_names_both() -> None:
+    links = sources({"source": "P0011 P0010 a place"})
+    assert [link.head.split()[1] for link in links] == ["P0011", "P0010"]
+
+
+def test_every_lock_of_a_run_is_named(tmp_path: Path) -> None:
+    environment = {"lock_sha256": ["a" * 64, "b" * 64], "variables": {}}
+    folder = make_nemo_run(tmp_path, "llama3_8b-cpu-bf16", environment=environment)
+    (link,) = sources({"source": "/".join(folder.parts[-3:])}, raw=tmp_path)
+    assert f"lock sha256 {'a' * 12} + {'b' * 12}, pointer" in link.lines[0]
+    inside = make_nemo_run(
+        tmp_path, "llama3_70b-cpu-bf16", environment={"lock_sha256": [], "variables": {}, "image": "an/image:tag"}
+    )
+    (link,) = sources({"source": "/".join(inside.parts[-3:])}, raw=tmp_path)
+    assert "image an/image:tag" in link.lines[0]
+    assert "lock" not in link.lines[0]
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted(Path("results/exhibits").glob("*.csv"))])
+def test_listed_rows_can_be_told_apart(name: str) -> None:
+    """`fewbits explain EXHIBIT` lists rows to choose from: no two lines that say the same, where rows hold numbers."""
+    lines = CliRunner().invoke(app, ["explain", name]).output.splitlines()
+    said = [line.split(maxsplit=1)[1] for line in lines if " measured" in line or " published" in line]
+    assert len(said) == len(set(said))
+
+
 def test_sources_of_each_kind_of_cell(tmp_path: Path) -> None:
     path = make_run(tmp_path, "fp8_current")
     (measured,) = sources({"source": "/".join(path.parts[-3:])}, raw=tmp_path)
     assert ": VALID" in measured.head
     assert "manifest sha256" in measured.lines[0]
     (printed,) = sources({"source": "P0001 https://example.org"})
-    assert printed.head.startswith("published: P0001 1.3 x")
+    assert printed.head.startswith("published: P0001 fp8_current_scaling 1.3 x")
     (empty,) = sources({"source": None, "reason": "no published run"})
     assert empty.head == "no number here: no published run"
     (gone,) = sources({"source": "te_layers/layers-x/none"}, raw=tmp_path)
