@@ -21,7 +21,7 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from analysis.exhibits.step_breakdown import bar_name
+from analysis.exhibits.trained import bar_name
 from recipes.catalog import load_models, load_precisions
 from recipes.runs import write_atomically
 
@@ -32,6 +32,10 @@ _BLOCK = re.compile(r"(<!-- exhibit: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 def _read(name: str) -> pl.DataFrame:
     return pl.read_csv(EXHIBITS / f"{name}.csv", infer_schema_length=None)
+
+
+def _caption(name: str) -> str:
+    return str(json.loads((EXHIBITS / f"{name}.json").read_text(encoding="utf-8"))["caption"])
 
 
 def _markdown(header: list[str], rows: list[list[str]]) -> str:
@@ -80,8 +84,7 @@ def layer_speedup() -> str:
         )
     names = [f"{load_precisions()[p].name} (measured)" for p in shown]
     header = ["width of", "on", "BF16, a layer (measured)", *names, "current scaling, end to end (published, H100)"]
-    caption = json.loads((EXHIBITS / "layer_speedup.json").read_text(encoding="utf-8"))["caption"]
-    return f"{_markdown(header, rows)}\n{caption}\n"
+    return f"{_markdown(header, rows)}\n{_caption('layer_speedup')}\n"
 
 
 def claims() -> str:
@@ -110,8 +113,7 @@ def mlperf_precision() -> str:
         "samples to the target",
         "faster to the target",
     ]
-    caption = json.loads((EXHIBITS / "mlperf_precision.json").read_text(encoding="utf-8"))["caption"]
-    return f"{_markdown(header, rows)}\n{caption}\n"
+    return f"{_markdown(header, rows)}\n{_caption('mlperf_precision')}\n"
 
 
 def fp8_speedup() -> str:
@@ -133,8 +135,7 @@ def fp8_speedup() -> str:
             ]
         )
     header = ["model", "precision", "what ran on one H200", "step, BF16 and FP8", "measured", "published (whole model)"]
-    caption = json.loads((EXHIBITS / "fp8_speedup.json").read_text(encoding="utf-8"))["caption"]
-    return f"{_markdown(header, rows)}\n{caption}\n"
+    return f"{_markdown(header, rows)}\n{_caption('fp8_speedup')}\n"
 
 
 def step_breakdown() -> str:
@@ -146,8 +147,7 @@ def step_breakdown() -> str:
         times = dict(zip(own["part"], own["time_s"], strict=True))
         name = bar_name(*own.row(0)[:3])
         rows.append([name, *(f"{times[part]:.2f}" for part in parts), f"{sum(times.values()):.2f}"])
-    caption = json.loads((EXHIBITS / "step_breakdown.json").read_text(encoding="utf-8"))["caption"]
-    return f"{_markdown(['seconds a step', *parts, 'in all'], rows)}\n{caption}\n"
+    return f"{_markdown(['seconds a step', *parts, 'in all'], rows)}\n{_caption('step_breakdown')}\n"
 
 
 def nvfp4_speedup() -> str:
@@ -166,8 +166,7 @@ def nvfp4_speedup() -> str:
         place = f"{load_models()[first['model']].name}, {first['gpus']} {first['hardware']}"
         rows.append([place, first["source_id"], ", ".join(ratios), f"{first['speedup_over_best_fp8']:.2f}x"])
     header = ["model, GPUs", "source", "over its own FP8 (published)", "over the fastest FP8 published for that GPU"]
-    caption = json.loads((EXHIBITS / "nvfp4_speedup.json").read_text(encoding="utf-8"))["caption"]
-    return f"{_markdown(header, rows)}\n{caption}\n"
+    return f"{_markdown(header, rows)}\n{_caption('nvfp4_speedup')}\n"
 
 
 BLOCKS: dict[str, Callable[[], str]] = {

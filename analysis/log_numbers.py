@@ -96,26 +96,26 @@ def as_record(judged: JudgedLog) -> dict[str, Any]:
         "verdict": judged.verdict,
         "reasons": [{"code": r.code, "message": r.message, "lines": list(r.lines)} for r in judged.reasons],
         "steps": {
-            "first": _plain(table["step"][0]) if table["step"].size else None,
-            "last": _plain(timeline.last_step),
+            "first": json_number(table["step"][0]) if table["step"].size else None,
+            "last": json_number(timeline.last_step),
             "count": timeline.rows - timeline.repeated,
             "repeated": timeline.repeated + timeline.same_step.count,
             "missing": missing,
         },
         "step_time_s": {
-            "median": _plain(estimate.value) if estimate else None,
+            "median": json_number(estimate.value) if estimate else None,
             "ci95": [estimate.low, estimate.high] if estimate else None,
             "window": f"step > {WARMUP}" if run.format.timed_by == "number" else f"records after the first {WARMUP}",
             "n": estimate.n if estimate else 0,
         },
-        "tokens_per_s_per_gpu": _plain(tokens_per_s_per_gpu(judged, estimate)),
+        "tokens_per_s_per_gpu": json_number(tokens_per_s_per_gpu(judged, estimate)),
         "loss": {
-            "first": _plain(timeline.first_loss),
-            "last": _plain(timeline.last_row.get("loss")),
-            "min": _plain(float(losses.min()) if losses.size else None),
+            "first": json_number(timeline.first_loss),
+            "last": json_number(timeline.last_row.get("loss")),
+            "min": json_number(float(losses.min()) if losses.size else None),
             "nan_steps": nan_steps,
         },
-        "grad_norm": {"last": _plain(timeline.last_row.get("grad_norm"))},
+        "grad_norm": {"last": json_number(timeline.last_row.get("grad_norm"))},
         "precision": {
             "declared": judged.expected.precision or declared(run.path, "precision"),
             "effective": effective_precision(run),
@@ -128,7 +128,7 @@ def as_record(judged: JudgedLog) -> dict[str, Any]:
     }
 
 
-def _plain(value: float | None) -> float | int | None:
+def json_number(value: float | None) -> float | int | None:
     """A finite number as JSON has it; whole numbers without a fraction."""
     if value is None or not math.isfinite(value):
         return None

@@ -15,7 +15,7 @@ from rich.text import Text
 from analysis.inputs import Inputs, gather
 from analysis.judge import Judged
 from analysis.judge_log import JudgedLog
-from analysis.log_numbers import step_time, window_times_s
+from analysis.log_numbers import json_number, step_time, window_times_s
 from analysis.logs.formats import FORMATS
 from analysis.logs.log_run import LogRun
 from analysis.logs.run import Reason, Run
@@ -98,11 +98,6 @@ def folder_summary(item: Judged) -> str:
     return ", ".join(parts)
 
 
-def finite(value: float | None) -> float | None:
-    """The value, or None for what JSON cannot say."""
-    return value if value is not None and math.isfinite(value) else None
-
-
 def _tokens_per_s_per_gpu(run: Run, step_time_s: float) -> float | None:
     """Of a training run on GPUs: tokens of a step over its time and GPUs. A stack of layers, or a CPU, has none."""
     gpus = run.get("configuration", "layout", "gpus")
@@ -139,12 +134,12 @@ def folder_record(item: Judged) -> dict[str, Any]:
         },
         "tokens_per_s_per_gpu": _tokens_per_s_per_gpu(run, estimate.value) if estimate else None,
         "loss": {
-            "first": finite(run.trained[0].loss) if run.trained else None,
-            "last": finite(run.trained[-1].loss) if run.trained else None,
+            "first": json_number(run.trained[0].loss) if run.trained else None,
+            "last": json_number(run.trained[-1].loss) if run.trained else None,
             "min": min(losses, default=None),
             "nan_steps": len(run.trained) - len(losses),
         },
-        "grad_norm": {"last": finite(run.trained[-1].grad_norm) if run.trained else None},
+        "grad_norm": {"last": json_number(run.trained[-1].grad_norm) if run.trained else None},
         "precision": {"declared": run.get("requested_precision"), "effective": run.get("effective_precision")},
         "sha256": sha256_of(manifest) if manifest.is_file() else None,
     }

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 from pathlib import Path
 
 from recipes.checkpoints import place_of
 from recipes.runs import MANIFEST, RUN_JSON, RunError, find_runs, manifest_faults, sha256_of
 from results.pointers import pointer_of
-from results.publish import dvc
+from results.publish import copy_whole, dvc
 
 KEPT = Path("results/checkpoints")
 
@@ -54,10 +53,7 @@ def keep(runs: Path, verdicts: dict[str, str], kept: Path) -> tuple[list[Path], 
             continue
         target = kept.joinpath(*run.parts[-3:])
         if not pointer_of(target).is_file():
-            aside = target.with_name(f".{target.name}.partial")
-            shutil.rmtree(aside, ignore_errors=True)
-            shutil.copytree(place_of(run), aside)
-            aside.rename(target)
+            copy_whole(place_of(run), target)
             dvc("add", "-q", str(target))
         done.append(target)
     return done, refused

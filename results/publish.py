@@ -45,12 +45,17 @@ def copy_run(folder: Path, raw: Path) -> Path:
         if _same(folder, target):
             return target.parent
         raise RunError(f"{folder}: not published: {target} holds a different run of this name")
+    copy_whole(folder, target)
+    return target.parent
+
+
+def copy_whole(folder: Path, target: Path) -> None:
+    """Copy a folder so that `target` appears whole or not at all; what is half done lies outside the experiment."""
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.parent.parent / f".{target.parent.name}.{target.name}.partial"
     shutil.rmtree(aside, ignore_errors=True)
     shutil.copytree(folder, aside)
     aside.rename(target)
-    return target.parent
 
 
 def _same(left: Path, right: Path) -> bool:

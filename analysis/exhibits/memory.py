@@ -10,8 +10,7 @@ import polars as pl
 
 from analysis.evidence import load
 from analysis.exhibits.exhibit import PRECISION_COLOURS, Exhibit, table
-from analysis.exhibits.step_breakdown import bar_name
-from analysis.exhibits.trained import TrainedCell, trained_cells
+from analysis.exhibits.trained import TrainedCell, bar_name, trained_cells
 from analysis.judge import Judged
 from recipes.catalog import Model, load_models, load_precisions, parameters
 

@@ -42,20 +42,23 @@ SCHEMA: dict[str, type[pl.DataType]] = {
     "reason": pl.String,
     "source": pl.String,
 }
-_Setting = tuple[str, str, str]
+_Setting = tuple[str, str, str, str, int]  # source, model, GPU, number of GPUs, sequence
 
 
 def build(raw: Path, published: Path) -> Exhibit:
     """The exhibit from published rows alone: no Blackwell GPU was at hand."""
     del raw
     rates, printed = _collect(read_published(published))
-    best: dict[tuple[str, str], tuple[float, str]] = {}
-    for (source, model, hardware), found in rates.items():
+    best: dict[tuple[str, str, int], tuple[float, str]] = {}
+    for (source, model, hardware, _, sequence), found in rates.items():
         for precision, (row, tokens, _) in found.items():
-            if precision in BASELINES and tokens > best.get((model, hardware), (0.0, ""))[0]:
-                best[model, hardware] = (tokens, f"{source}: {row.recipe} on {row.gpus} GPUs, {tokens:.0f} tokens/s")
+            if precision in BASELINES and tokens > best.get((model, hardware, sequence), (0.0, ""))[0]:
+                best[model, hardware, sequence] = (
+                    tokens,
+                    f"{source}: {row.recipe} on {row.gpus} GPUs, {tokens:.0f} tokens/s",
+                )
     rows = [
-        _pair(setting, found, baseline, best, printed.get(setting, {}))
+        _pair(setting, found, baseline, best, printed.get(setting[:4], {}))
         for setting, found in rates.items()
         for baseline in BASELINES
         if NARROW in found and baseline in found
@@ -75,22 +78,26 @@ def build(raw: Path, published: Path) -> Exhibit:
 
 def _collect(
     rows: Iterable[PublishedRow],
-) -> tuple[dict[_Setting, dict[str, tuple[PublishedRow, float, str]]], dict[_Setting, dict[str, float]]]:
+) -> tuple[dict[_Setting, dict[str, tuple[PublishedRow, float, str]]], dict[tuple[str, ...], dict[str, float]]]:
     """Tokens a second and GPU by setting and precision, with where they come from; and printed speedups by baseline."""
     rates: dict[_Setting, dict[str, tuple[PublishedRow, float, str]]] = defaultdict(dict)
-    printed: dict[_Setting, dict[str, float]] = defaultdict(dict)
+    printed: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
     for row in rows:
         hardware = row.hardware.removeprefix("DGX-").removeprefix("DGX ")
         model, precision = row.model_key, row.precision_key
         if model not in published_models() or hardware not in HARDWARE or precision not in (NARROW, *BASELINES):
             continue
-        setting = (row.source_id, str(model), hardware)
+        sequence = sequence_of(row)
+        if sequence is None and row.claim_kind != "speedup":
+            continue  # tokens of another length cost other FLOPs: nothing to set it against
         if row.claim_kind == "speedup" and precision == NARROW:
-            printed[setting][_baseline(row)] = row.value
-        elif row.claim_kind == "tokens_per_s_gpu":
+            printed[row.source_id, str(model), hardware, row.gpus][_baseline(row)] = row.value
+            continue
+        setting = (row.source_id, str(model), hardware, row.gpus, sequence or 0)
+        if row.claim_kind == "tokens_per_s_gpu":
             rates[setting][precision] = (row, row.value, "printed")
         elif row.claim_kind == "tflops_gpu" and precision not in rates[setting]:
-            flops = flops_per_token(load_models()[str(model)], sequence_of(row) or 0, "causal")
+            flops = flops_per_token(load_models()[str(model)], setting[-1], "causal")
             rates[setting][precision] = (row, row.value * 1e12 / flops, "printed TFLOP/s, causal attention")
     return rates, printed
 
@@ -104,12 +111,12 @@ def _pair(
     setting: _Setting,
     found: dict[str, tuple[PublishedRow, float, str]],
     baseline: str,
-    best: dict[tuple[str, str], tuple[float, str]],
+    best: dict[tuple[str, str, int], tuple[float, str]],
     printed: dict[str, float],
 ) -> dict[str, Any]:
-    source, model, hardware = setting
+    source, model, hardware, _, sequence = setting
     (row, tokens, origin), (base, base_tokens, _) = found[NARROW], found[baseline]
-    fastest, named = best[model, hardware]
+    fastest, named = best[model, hardware, sequence]
     return {
         "model": model,
         "hardware": hardware,

@@ -12,10 +12,10 @@ import polars as pl
 
 from analysis.evidence import load
 from analysis.exhibits.exhibit import Exhibit, table
-from analysis.exhibits.trained import TrainedCell, trained_cells
+from analysis.exhibits.trained import TrainedCell, bar_name, trained_cells
 from analysis.logs.kernels import Kernel, read_kernels
 from analysis.stats import median
-from recipes.catalog import load_models, load_precisions
+from recipes.catalog import load_models
 
 HEAD, LAYERS, IDLE = "GEMM of the head (BF16)", "GEMM of the layers", "no kernel runs"
 PARTS = (
@@ -191,15 +191,3 @@ def _chart(frame: pl.DataFrame) -> alt.Chart:
         )
         .properties(width=520, height=alt.Step(24))
     )
-
-
-def bar_name(experiment: str, model: str, precision: str) -> str:
-    """What a reader calls an experiment: model, precision and what sets it apart."""
-    ends = {
-        "-scaled": ", vocabulary cut too",
-        "first_last_bf16": ", first and last layer BF16",
-        "rowwise_cast": ", weights cast without transpose",
-        "25.07": " (25.07)",
-    }
-    name = f"{load_models()[model].name}, {load_precisions()[precision].name}"
-    return name + "".join(words for end, words in ends.items() if end in experiment)

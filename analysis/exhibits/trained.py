@@ -8,6 +8,7 @@ from analysis.compare import Comparison, compare
 from analysis.evidence import Evidence, valid, why_not
 from analysis.judge import Judged
 from analysis.stats import Estimate, median
+from recipes.catalog import load_models, load_precisions
 
 
 @dataclass(frozen=True)
@@ -74,3 +75,15 @@ def _setting(judged: Judged) -> tuple[str, ...]:
     run = judged.run
     configured = (repr(run.get("configuration", key)) for key in ("dimensions", "layout", "steps"))
     return (*configured, str(run.get("hardware", "gpu_name")), str(run.get("kind")))
+
+
+def bar_name(experiment: str, model: str, precision: str) -> str:
+    """What a reader calls an experiment: model, precision and what sets it apart."""
+    ends = {
+        "-scaled": ", vocabulary cut too",
+        "first_last_bf16": ", first and last layer BF16",
+        "rowwise_cast": ", weights cast without transpose",
+        "25.07": " (25.07)",
+    }
+    name = f"{load_models()[model].name}, {load_precisions()[precision].name}"
+    return name + "".join(words for end, words in ends.items() if end in experiment)

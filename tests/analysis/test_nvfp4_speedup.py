@@ -75,6 +75,19 @@ def test_a_baseline_is_set_against_the_fastest_of_any_source(tmp_path: Path) -> 
     assert ("llama3_8b", "GB300", "other") not in rows  # it prints no NVFP4
 
 
+@pytest.mark.parametrize("notes", ["seq 2048", "no length said"])
+def test_another_sequence_length_is_no_baseline(tmp_path: Path, notes: str) -> None:
+    other = rate("other", "llama3-8b", "fp8_current_scaling", 99000, claim_kind="tokens_per_s_gpu", notes=notes)
+    rows = built(write(tmp_path / "p.csv", *PAIR, other))
+    assert rows["llama3_8b", "GB300", BLOG]["baseline_of_best_fp8"] == 1
+
+
+def test_another_number_of_gpus_is_no_pair(tmp_path: Path) -> None:
+    narrow, base = PAIR[1], PAIR[0] | {"gpus": "8"}
+    rows = built(write(tmp_path / "p.csv", base, narrow))
+    assert ("llama3_8b", "GB300", BLOG) not in rows
+
+
 def test_other_gpus_are_never_mixed_and_what_is_missing_is_said(tmp_path: Path) -> None:
     slower_gpu = rate(
         "other", "llama3-8b", "fp8_current_scaling", 99000, claim_kind="tokens_per_s_gpu", hardware="GB200"
