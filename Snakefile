@@ -20,6 +20,7 @@ wildcard_constraints:
 
 include: "recipes/te_layers/te_layers.smk"
 include: "recipes/nemo/nemo.smk"
+include: "recipes/collectives/collectives.smk"
 include: "results/results.smk"
 include: "analysis/analysis.smk"
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.metadata
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from recipes.runs import RunError
@@ -44,7 +46,7 @@ def versions() -> dict[str, str]:
 
 
 def nvml_readings(gpu_uuid: str) -> dict[str, Any]:
-    """Driver, power limit and clocks of one GPU as NVML reads them; empty without NVML."""
+    """Driver, power limit, clocks and NVLinks of one GPU, and how many the machine has; empty without NVML."""
     try:
         nvml: Any = importlib.import_module("pynvml")
         nvml.nvmlInit()
@@ -59,6 +61,8 @@ def nvml_readings(gpu_uuid: str) -> dict[str, Any]:
             "sm_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
             "memory_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
             "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
+            "machine_gpus": nvml.nvmlDeviceGetCount,
+            "nvlinks": lambda: sum(map(bool, _links(nvml, gpu))),
         }
         found: dict[str, Any] = {}
         for name, reading in readings.items():
@@ -70,6 +74,13 @@ def nvml_readings(gpu_uuid: str) -> dict[str, Any]:
         return found
     finally:
         nvml.nvmlShutdown()
+
+
+def _links(nvml: Any, gpu: Any) -> Iterator[int]:
+    """State of each NVLink of a GPU, until the first that it does not have."""
+    with contextlib.suppress(nvml.NVMLError):
+        for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+            yield nvml.nvmlDeviceGetNvLinkState(gpu, link)
 
 
 def probe() -> dict[str, Any]:

@@ -10,11 +10,14 @@ from typing import Any
 
 from recipes.catalog import Capability, capability
 from recipes.catalog.reading import Entry
+from recipes.gpus import VISIBLE
 from recipes.runs import git_state, sha256_of
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 # environment variables that change what the libraries do
 VARIABLES = ("NVTE_", "CUDA_", "CUBLAS_", "CUDNN_", "NCCL_", "TORCH_", "PYTORCH_", "NEMO_")
+# NVLink multicast off: a host that is shared with others may not allow it
+NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "UB_SKIPMC": "1", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
 
 
 def ask_gate(precision: str, host: dict[str, Any], stack: str, release: str) -> Capability:
@@ -26,10 +29,24 @@ def ask_gate(precision: str, host: dict[str, Any], stack: str, release: str) -> 
     return capability(precision, (major, minor), stack, release, (cuda[0], cuda[1]))
 
 
+def python_path() -> str:
+    """PYTHONPATH for a process that starts in another folder: this checkout, then what was there, absolute."""
+    parts = [CHECKOUT, *(Path(part).absolute() for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part)]
+    return os.pathsep.join(dict.fromkeys(map(str, parts)))
+
+
 def base_record(
-    which: Entry, precision: str, release: str, host: dict[str, Any], locks: Sequence[str], session: dict[str, Any]
+    which: Entry,
+    precision: str | None,
+    release: str,
+    host: dict[str, Any],
+    locks: Sequence[str],
+    session: dict[str, Any],
 ) -> dict[str, Any]:
-    """The part of run.json that is known before the run starts. `locks` are paths in the checkout."""
+    """The part of run.json that is known before the run starts. `locks` are paths in the checkout.
+
+    `precision` is None where nothing is computed.
+    """
     hashes = [sha256_of(CHECKOUT / lock) if (CHECKOUT / lock).is_file() else None for lock in locks]
     return {
         "configuration": which.model_dump(mode="json"),
@@ -40,7 +57,9 @@ def base_record(
         "versions": host["versions"],
         "environment": {
             "lock_sha256": hashes[0] if len(hashes) == 1 else hashes,
-            "variables": {key: os.environ[key] for key in sorted(os.environ) if key.startswith(VARIABLES)},
+            "variables": {
+                key: os.environ[key] for key in sorted(os.environ) if key.startswith(VARIABLES) and key != VISIBLE
+            },
         },
         "git": git_state(CHECKOUT),
         "session": session,

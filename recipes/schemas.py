@@ -16,7 +16,8 @@ from recipes.catalog.capability import CapabilityFile
 from recipes.catalog.hardware import HardwareFile
 from recipes.catalog.models import ModelFile
 from recipes.catalog.precisions import PrecisionFile
-from recipes.nemo.experiments import ExperimentFile as NemoExperimentFile
+from recipes.collectives.experiments import ExperimentFile as CollectivesExperimentFile
+from recipes.nemo.experiment_file import ExperimentFile as NemoExperimentFile
 from recipes.runs import to_json, write_atomically
 from recipes.settings import Settings
 from recipes.te_layers.experiments import ExperimentFile
@@ -29,6 +30,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "recipes/catalog/schemas/precisions.schema.json": PrecisionFile,
     "recipes/catalog/schemas/capability.schema.json": CapabilityFile,
     "recipes/te_layers/experiments.schema.json": ExperimentFile,
+    "recipes/collectives/experiments.schema.json": CollectivesExperimentFile,
     "recipes/nemo/experiments.schema.json": NemoExperimentFile,
 }
 

@@ -20,14 +20,21 @@ from recipes.runs import to_json, utc_now, write_atomically
 HOLDER = Path("build/running.json")
 
 
-def require_gpus(config: Mapping[str, Any], stack: str, count: int) -> Callable[[Any], list[str]]:
-    """An input function that asks for no file, and stops the workflow where fewer than `count` GPUs are lent to it."""
+def require_gpus(
+    config: Mapping[str, Any], stack: str, count: int | Callable[[Any], int]
+) -> Callable[[Any], list[str]]:
+    """An input function that asks for no file, and stops the workflow where fewer GPUs are lent to it than needed.
 
-    def check(_wildcards: Any) -> list[str]:
-        if config["gpus"] < count:
+    `count` is a number, or a function from wildcards to it.
+    """
+
+    def check(wildcards: Any) -> list[str]:
+        needed = count if isinstance(count, int) else count(wildcards)
+        if config["gpus"] < needed:
+            more = f" --config gpus={needed} --resources gpu={needed}" if needed > 1 else ""
             raise WorkflowError(
-                f"{stack} needs {count} NVIDIA GPU: add `--workflow-profile profiles/gpu` on a GPU host; elsewhere"
-                " `snakemake reproduce_all` uses the published results"
+                f"{stack} needs {needed} NVIDIA GPU{'s' * (needed > 1)}: add `--workflow-profile profiles/gpu{more}` on"
+                " a GPU host; elsewhere `snakemake reproduce_all` uses the published results"
             )
         return []
 

@@ -29,6 +29,7 @@ FRAMEWORKS = r"torch|transformer_engine|lightning|nemo|nemo_run|fiddle|megatron"
 KNOW_A_FRAMEWORK = {
     "recipes.host",
     "recipes.effective",
+    "recipes.collectives.worker",
     *(f"recipes.te_layers.{name}" for name in ("layers", "gemms", "engine")),
     *(f"recipes.nemo.{name}" for name in ("recipe", "flat", "recorder", "cpu", "newer", "worker", "cluster", "golden")),
 }
@@ -76,7 +77,7 @@ def test_no_import_circles() -> None:
 def test_analysis_never_imports_a_launcher() -> None:
     for path in (CHECKOUT / "analysis").rglob("*.py"):
         assert not any(
-            name.endswith(".launch") or name.startswith(("recipes.te_layers", "recipes.nemo"))
+            name.endswith(".launch") or name.startswith(("recipes.te_layers", "recipes.nemo", "recipes.collectives"))
             for name in imports_of(path)
         )
 

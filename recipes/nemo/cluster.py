@@ -20,7 +20,8 @@ import nemo_run
 from nemo.lightning.run.plugins import PerfEnvPlugin
 
 from recipes.launching import CHECKOUT
-from recipes.nemo.experiments import Experiment, experiment, load_experiments
+from recipes.nemo.experiment_file import load_experiments
+from recipes.nemo.experiments import Experiment, experiment
 from recipes.nemo.launch import IMAGE
 from recipes.nemo.recipe import recipe
 from recipes.runs import git_state

@@ -10,22 +10,14 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from recipes.catalog import CatalogError, Model, capability, load_hardware, load_models, load_precisions, lookup
-from recipes.catalog.reading import Entry, read_yaml
+from recipes.catalog import CatalogError, Model, capability, load_hardware, load_models, lookup
+from recipes.catalog.reading import Entry
+from recipes.nemo.experiment_file import Narrow, load_experiments
 
 STACK = "nemo"
 HERE = Path(__file__).parent
-EXPERIMENTS = HERE / "experiments.yaml"
 FACTS = "facts.json"  # what the first rank leaves for whoever seals the run
-Tier = Literal["cluster", "one_gpu", "cpu"]
-
-
-class Release(Entry):
-    """A release of the NeMo Framework: its own packages, and the container that holds it."""
-
-    nemo_toolkit: str
-    megatron_core: str
-    image: str
+Tier = Literal["cluster", "one_gpu", "one_host", "cpu"]
 
 
 class Layout(Entry):
@@ -86,6 +78,9 @@ class Experiment(Entry):
     rowwise_weight_cast: bool = Field(
         default=False, description="weights cast to FP8 without the transpose that Transformer Engine 2.7 added"
     )
+    without_userbuffers: bool = Field(
+        default=False, description="no tensor-parallel overlap through userbuffers, which use NVLink multicast"
+    )
     matched: bool = Field(default=False, description="in the layout of the BF16 recipe, not in NVIDIA's own")
     baseline: str | None = Field(default=None, description="the experiment that a speedup is taken over")
 
@@ -106,101 +101,8 @@ class Experiment(Entry):
         return self.layout.global_batch_samples * self.dimensions.sequence
 
 
-class Hardware(Entry):
-    """A cluster's GPU: the catalog's key and the GPUs of one node."""
-
-    key: str
-    gpus_per_node: int = Field(gt=0)
-
-
-class Block(Entry):
-    """Block scaling, in a release of its own and with its own baseline."""
-
-    release: str
-    hardware: tuple[str, ...] = ()
-    precisions: tuple[str, ...]
-
-
-class Cluster(Entry):
-    """The full recipes."""
-
-    recommended: str
-    steps: int = Field(gt=0)
-    time_limit: str
-    hardware: dict[str, Hardware]
-    precisions: tuple[str, ...]
-    block: Block
-
-
-class Depth(Entry):
-    """How much of a model one GPU holds."""
-
-    layers: int = Field(gt=0)
-    micro_batches: int = Field(gt=0)
-    steps: int | None = Field(default=None, gt=0, description="where not the default of one GPU")
-
-
-class GpuName(Entry):
-    """How the GPU is called in names, and its key in the catalog."""
-
-    name: str
-    key: str
-
-
-class OneGpu(Entry):
-    """True width, reduced depth."""
-
-    hardware: GpuName
-    steps: int = Field(gt=0)
-    precisions: tuple[str, ...]
-    block: Block
-    models: dict[str, Depth]
-    scaled: dict[str, Depth]
-    first_last_layers_bf16: tuple[str, ...]
-    rowwise_weight_cast: tuple[str, ...]
-
-
-class Cpu(Entry):
-    """Plumbing: every recipe with tiny dimensions."""
-
-    steps: int = Field(gt=0)
-    dimensions: dict[str, int]
-    micro_batch_samples: int = Field(gt=0)
-    global_batch_samples: int = Field(gt=0)
-    layouts: dict[str, dict[str, int]]
-
-
-class ExperimentFile(Entry):
-    """`experiments.yaml`."""
-
-    releases: dict[str, Release]
-    seed: int
-    cluster: Cluster
-    one_gpu: OneGpu
-    cpu: Cpu
-
-    @model_validator(mode="after")
-    def _names_exist(self) -> ExperimentFile:
-        for block in (self.cluster.block, self.one_gpu.block):
-            lookup("release of nemo", block.release, self.releases)
-        for name in (*self.cluster.precisions, *self.one_gpu.precisions):
-            lookup("precision", name, load_precisions())
-        keys = [*(hardware.key for hardware in self.cluster.hardware.values()), self.one_gpu.hardware.key]
-        for key in keys:
-            lookup("hardware", key, load_hardware())
-        for name in (*self.one_gpu.models, *self.one_gpu.scaled):
-            lookup("model", name, load_models())
-        return self
-
-
 MAIN_RELEASE = "25.04"
 VOCABULARY_UNIT = 128  # megatron-core pads a vocabulary to multiples of it, for each tensor-parallel rank
-
-
-@cache
-def load_experiments() -> ExperimentFile:
-    """`experiments.yaml`, validated. Raises CatalogError."""
-    return read_yaml(EXPERIMENTS, ExperimentFile)
 
 
 @cache
@@ -255,42 +157,74 @@ def _cluster() -> Iterator[dict[str, Any]]:
                 yield {**one, "name": name, "layout": layout}
 
 
+def _scaled(model: Model, layers: int) -> dict[str, int]:
+    """Layers cut, and the vocabulary like them."""
+    vocabulary = round(model.vocabulary * layers / model.layers / VOCABULARY_UNIT) * VOCABULARY_UNIT
+    return {"layers": layers, "vocabulary": vocabulary}
+
+
+def _cut(model: str, changes: dict[str, int]) -> dict[str, Any]:
+    """The model, its dimensions after `changes`, and what they cut, in words."""
+    full = load_models()[model]
+    words = {key: f"{key} {value} of {getattr(full, key)}" for key, value in changes.items()}
+    if "layers" in changes:
+        words["layers"] = f"{changes['layers']} of {full.layers} layers"
+    return {"model": model, "dimensions": full.model_copy(update=changes), "cut": tuple(words.values())}
+
+
 def _one_gpu() -> Iterator[dict[str, Any]]:
     rows = load_experiments().one_gpu
-    for model, depth in rows.models.items():
-        yield from _depth(model, depth, {"layers": depth.layers}, "", model in rows.first_last_layers_bf16)
+    cuts = [(model, depth, {"layers": depth.layers}, "") for model, depth in rows.models.items()]
     for model, depth in rows.scaled.items():
-        full = load_models()[model]
-        vocabulary = round(full.vocabulary * depth.layers / full.layers / VOCABULARY_UNIT) * VOCABULARY_UNIT
-        yield from _depth(model, depth, {"layers": depth.layers, "vocabulary": vocabulary}, "-scaled", False)
+        cuts.append((model, depth, _scaled(load_models()[model], depth.layers), "-scaled"))
+    for model, depth, changes, end in cuts:
+        common = {
+            **_cut(model, changes),
+            "tier": "one_gpu",
+            "hardware": rows.hardware.key,
+            "gpus_per_node": 1,
+            "layout": Layout(global_batch_samples=depth.micro_batches),
+            "steps": depth.steps or rows.steps,
+        }
+        for one in _precisions(rows, f"{model}-{rows.hardware.name}", end, common):
+            yield one
+            if one["precision"] == "fp8_current" and not end and model in rows.first_last_layers_bf16:
+                name = f"{model}-{rows.hardware.name}-fp8_current-first_last_bf16"
+                yield {**one, "name": name, "first_last_layers_bf16": True}
+            if one["precision"] in rows.rowwise_weight_cast:
+                yield {**one, "name": f"{one['name']}-rowwise_cast", "rowwise_weight_cast": True}
 
 
-def _depth(model: str, depth: Depth, changes: dict[str, int], end: str, plugin_default: bool) -> Iterator[Any]:
-    rows, full = load_experiments().one_gpu, load_models()[model]
-    common = {
-        "tier": "one_gpu",
-        "model": model,
-        "hardware": rows.hardware.key,
-        "gpus_per_node": 1,
-        "layout": Layout(global_batch_samples=depth.micro_batches),
-        "dimensions": full.model_copy(update=changes),
-        "cut": tuple(
-            f"{key} {value} of {getattr(full, key)}" if key != "layers" else f"{value} of {full.layers} layers"
-            for key, value in changes.items()
-        ),
-        "steps": depth.steps or rows.steps,
-    }
-    start = f"{model}-{rows.hardware.name}"
+def _one_host() -> Iterator[dict[str, Any]]:
+    rows = load_experiments().one_host
+    common = {"tier": "one_host", "hardware": rows.hardware.key, "steps": rows.steps}
+    common |= {"without_userbuffers": True}
+    for model, whole in rows.whole.items():
+        base = recommended()[model, whole.layout_of, "bf16"]
+        for gpus in whole.gpus:
+            samples = base.global_batch_samples * gpus // base.gpus
+            layout = Layout.model_validate({**base.model_dump(), "gpus": gpus, "global_batch_samples": samples})
+            one = {**common, **_cut(model, {}), "gpus_per_node": gpus, "layout": layout}
+            yield from _precisions(rows, f"{model}-{rows.hardware.name}x{gpus}", "", one)
+    for model, parallel in rows.models.items():
+        changes = {"layers": parallel.layers}
+        if parallel.scaled:
+            changes = _scaled(load_models()[model], parallel.layers)
+        for name in parallel.layouts:
+            layout = Layout.model_validate({**rows.layouts[name], "global_batch_samples": parallel.samples})
+            one = {**common, **_cut(model, changes), "gpus_per_node": layout.gpus, "layout": layout}
+            end = f"-{name}" + ("-scaled" if parallel.scaled else "")
+            yield from _precisions(rows, f"{model}-{rows.hardware.name}x{layout.gpus}", end, one)
+
+
+def _precisions(rows: Narrow, start: str, end: str, common: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """An experiment a precision, of both releases, each over its release's BF16."""
     for release, precisions in ((MAIN_RELEASE, rows.precisions), (rows.block.release, rows.block.precisions)):
         last = f"{end}-{release}" if release != MAIN_RELEASE else end
         for precision in precisions:
             baseline = None if precision == "bf16" else f"{start}-bf16{last}"
             one = {**common, "release": release, "precision": precision, "baseline": baseline}
             yield {**one, "name": f"{start}-{precision}{last}"}
-            if precision == "fp8_current" and plugin_default:
-                yield {**one, "name": f"{start}-{precision}-first_last_bf16{last}", "first_last_layers_bf16": True}
-            if precision in rows.rowwise_weight_cast:
-                yield {**one, "name": f"{start}-{precision}{last}-rowwise_cast", "rowwise_weight_cast": True}
 
 
 def _cpu() -> Iterator[dict[str, Any]]:
@@ -321,9 +255,9 @@ def _cpu() -> Iterator[dict[str, Any]]:
 
 @cache
 def all_experiments() -> dict[str, Experiment]:
-    """Every experiment by name: cluster, one GPU, CPU. Raises CatalogError."""
+    """Every experiment by name: cluster, one GPU, one host, CPU. Raises CatalogError."""
     seed = load_experiments().seed
-    made = [Experiment(**row, seed=seed) for rows in (_cluster(), _one_gpu(), _cpu()) for row in rows]
+    made = [Experiment(**row, seed=seed) for rows in (_cluster(), _one_gpu(), _one_host(), _cpu()) for row in rows]
     by_name = {one.name: one for one in made}
     assert len(by_name) == len(made), "two experiments have one name"
     return by_name

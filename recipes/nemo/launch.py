@@ -14,21 +14,22 @@ import json
 import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from recipes.catalog import CatalogError, find_gpu, load_hardware, parameters
 from recipes.checkpoints import set_aside
+from recipes.gpus import VISIBLE, lent_gpus
 from recipes.host import probe_apart
-from recipes.launching import CHECKOUT, VARIABLES, ask_gate, base_record, say
-from recipes.nemo.experiments import FACTS, STACK, Experiment, experiment, load_experiments
+from recipes.launching import NO_MULTICAST, VARIABLES, ask_gate, base_record, python_path, say
+from recipes.nemo.experiment_file import load_experiments
+from recipes.nemo.experiments import FACTS, STACK, Experiment, experiment
 from recipes.power import PowerSampler
+from recipes.ranks import ERROR, rank_command, run_ranks, take_rank_logs, why
 from recipes.runs import (
     EXIT_FAILED,
     EXIT_OK,
@@ -57,9 +58,10 @@ ENVIRONMENT = {
     "NVTE_BWD_LAYERNORM_SM_MARGIN": "16",
     "PYTHONWARNINGS": "ignore",
 }
-# bytes a parameter: BF16 weight and gradient, FP32 master weight and two moments, and the FP32 gradient that
-# megatron-core's optimizer makes of all of them at once (seen: with 16, 70B's layers did not fit)
-BYTES_A_PARAMETER = 20
+# Bytes a parameter. On every GPU that holds it: BF16 weight and gradient. Spread over the GPUs that hold the same ones:
+# FP32 master weight and two moments, and the FP32 gradient that megatron-core's optimizer makes of all its parameters
+# at once (seen: without it, 70B's layers did not fit).
+BYTES_HELD, BYTES_SHARED = 4, 16
 
 # where NeMo and its libraries write beside a run's own files
 HOMES = ("NEMO_HOME", "NEMORUN_HOME", "MPLCONFIGDIR", "HF_HOME")
@@ -67,7 +69,6 @@ HOMES = ("NEMO_HOME", "NEMORUN_HOME", "MPLCONFIGDIR", "HF_HOME")
 IMAGE = "FEWBITS_IMAGE"
 RANKS_WAIT_S = 10.0
 MOST_RANKS = 8  # of a failed job, kept logs
-_ERROR = re.compile(r"^\s*(?:\[rank\d+\]:\s*)?[\w.]*(?:Error|Exception)\b.*:", re.MULTILINE)
 
 
 def release_of(version: str) -> str:
@@ -81,6 +82,14 @@ def is_hardware(key: str, host: dict[str, Any]) -> bool:
     if named is not None:
         return named == key
     return tuple(host["compute_capability"]) == load_hardware()[key].compute_capability
+
+
+def memory_need_bytes(which: Experiment) -> int:
+    """Bytes that weights, gradients and optimizer take on each GPU, activations not counted."""
+    split = which.layout.tensor_parallel * which.layout.pipeline_parallel
+    copies = which.layout.gpus // split  # the optimizer is spread over context-parallel ranks too
+    held = BYTES_HELD / copies if which.layout.fsdp else BYTES_HELD
+    return int(parameters(which.dimensions) / split * (held + BYTES_SHARED / copies))
 
 
 def check_host(which: Experiment, host: dict[str, Any], slurm: bool = False) -> None:
@@ -104,9 +113,12 @@ def check_host(which: Experiment, host: dict[str, Any], slurm: bool = False) -> 
         return
     here = min(which.layout.gpus, which.gpus_per_node)
     if host["gpus"] != here or (which.nodes > 1 and not slurm):
+        instead = "send it to a cluster: python -m recipes.nemo.submit"
+        if which.tier != "cluster":
+            instead = "choose an experiment of your number (fewbits experiments)"
         raise RunError(
             f"{which.name} runs on {which.layout.gpus} GPUs, {host['gpus']} are visible; set CUDA_VISIBLE_DEVICES, or"
-            " send it to a cluster: python -m recipes.nemo.submit"
+            f" {instead}"
         )
     if which.tier == "cluster" and not is_hardware(which.hardware, host):
         raise RunError(
@@ -117,7 +129,7 @@ def check_host(which: Experiment, host: dict[str, Any], slurm: bool = False) -> 
         raise RunError("Transformer Engine is not installed: NeMo would train BF16 and say nothing; see docs/nemo.md")
     if host.get("import_error"):
         raise RunError(f"Transformer Engine does not import: {host['import_error']}; install the environment anew")
-    need = BYTES_A_PARAMETER * parameters(which.dimensions) // which.layout.gpus
+    need = memory_need_bytes(which)
     if host["memory_free_bytes"] < need:
         raise RunError(
             f"{host['memory_free_bytes'] / 2**30:.1f} GiB of device memory free, weights and optimizer alone need"
@@ -127,44 +139,17 @@ def check_host(which: Experiment, host: dict[str, Any], slurm: bool = False) -> 
 
 def command(which: Experiment, args: argparse.Namespace) -> list[str]:
     """The process that trains: one rank directly, several through torchrun, unless Slurm has started a task a rank."""
-    ranks = which.layout.gpus
-    start = [sys.executable]
-    if ranks > 1 and not args.ranks:
-        logs = ["--log-dir", "ranks", "--redirects", ",".join(f"{rank}:3" for rank in range(1, ranks))]
-        start += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *logs]
-    start += ["-m", "recipes.nemo.worker"]
+    start = rank_command("recipes.nemo.worker", 1 if args.ranks else which.layout.gpus)
     start += ["--checkpoint-every", str(args.checkpoint_every)] if args.checkpoint_every else []
     start += ["--resume", str(args.resume)] if args.resume else []
     return start + (["--profile-step", str(args.profile_step)] if args.profile_step >= 0 else [])
 
 
-@contextlib.contextmanager
-def signals_to(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
-    """SIGTERM and SIGINT go to the ranks, so that they end in order and the folder is sealed afterwards.
-
-    Yields the list of what came: Lightning ends on SIGTERM after the step, with an exit code that says nothing.
-    """
-    came: list[int] = []
-
-    def hand_on(number: int, frame: Any) -> None:
-        came.append(number)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-
-    before = {number: signal.signal(number, hand_on) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def rank_environment(which: Experiment) -> dict[str, str]:
     """The environment every rank gets."""
-    path = [CHECKOUT, *(Path(part).absolute() for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part)]
     # on a cluster the job script has set what its recipe wants
     ours = {**ENVIRONMENT, **os.environ} if which.tier == "cluster" else {**os.environ, **ENVIRONMENT}
-    environment = {**ours, "PYTHONPATH": os.pathsep.join(dict.fromkeys(map(str, path)))}
+    environment = {**ours, "PYTHONPATH": python_path()}
     if which.tier == "cluster":
         return environment
     # megatron-core asserts on these; Transformer Engine chooses by itself
@@ -174,6 +159,8 @@ def rank_environment(which: Experiment) -> dict[str, str]:
         environment.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
     if which.tier == "cpu":
         return environment | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    if which.layout.gpus > 1:
+        environment |= NO_MULTICAST
     # the optimizer takes and frees tensors of several GiB: in fixed segments tens of GiB lay unused beside them
     environment.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     return environment
@@ -182,38 +169,19 @@ def rank_environment(which: Experiment) -> dict[str, str]:
 def train(
     which: Experiment, folder: RunFolder, host: dict[str, Any], args: argparse.Namespace, environment: dict[str, str]
 ) -> int:
-    """Run the ranks with their output in log.txt; returns the exit code as a shell would see it."""
-    power = PowerSampler(folder.path / POWER, host["gpu_uuid"]) if which.layout.gpus == 1 and host["gpus"] else None
+    """Run the ranks with their output in log.txt; returns the exit code as a shell would see it.
+
+    On one node power.csv holds samples of the first rank's GPU.
+    """
+    power = PowerSampler(folder.path / POWER, host["gpu_uuid"]) if which.nodes == 1 and host["gpus"] else None
     with tempfile.TemporaryDirectory(prefix="fewbits-nemo-") as scratch, power or contextlib.nullcontext():
-        process = subprocess.Popen(
-            command(which, args),
-            stdout=folder.log_file_descriptor(),
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            env={**environment, **dict.fromkeys(HOMES, scratch)},
-            cwd=folder.path,  # NeMo prints where it writes: `nemo`, not a folder of this machine
-            start_new_session=True,
-        )
-        with signals_to(process) as came:
-            code = process.wait()
-    if came:
-        return 128 + came[-1]
-    return 128 - code if code < 0 else code
-
-
-def why(log: Path) -> str:
-    """The last line of a log that names an error, or its last line."""
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 65536))
-        lines = file.read().decode("utf-8", errors="replace").splitlines()
-    errors = [line.strip() for line in lines if _ERROR.match(line)]
-    return ([*errors] or [line for line in lines if line.strip()] or ["no output"])[-1][:300]
+        return run_ranks(command(which, args), folder, {**environment, **dict.fromkeys(HOMES, scratch)})
 
 
 def take_failed_ranks(folder: Path, ranks: Path) -> None:
     """Of a Slurm job's other ranks, whose logs lie in `ranks`, those that name an error, into the run folder."""
     time.sleep(RANKS_WAIT_S)  # they fail after the one that failed first, or are still writing
-    failed = [log for log in sorted(ranks.glob("rank-*.log")) if _ERROR.search(log.read_text(errors="replace"))]
+    failed = [log for log in sorted(ranks.glob("rank-*.log")) if ERROR.search(log.read_text(errors="replace"))]
     for log in failed[:MOST_RANKS]:
         shutil.copy(log, folder / log.name)
 
@@ -232,13 +200,7 @@ def take_facts(folder: RunFolder) -> dict[str, Any]:
 
 def tidy(folder: Path, keep_checkpoints: bool) -> dict[str, Any] | None:
     """Flatten the logs of further ranks to rank-N.log, drop NeMo's own folder; returns what was kept as checkpoints."""
-    for log in sorted((folder / "ranks").glob("*/attempt_0/*/stdout.log")):
-        rank = log.parent.name
-        text = log.read_bytes() + (
-            log.with_name("stderr.log").read_bytes() if log.with_name("stderr.log").is_file() else b""
-        )
-        (folder / f"rank-{rank}.log").write_bytes(text)
-    shutil.rmtree(folder / "ranks", ignore_errors=True)
+    take_rank_logs(folder)
     kept = set_aside(folder / "nemo/checkpoints", folder) if keep_checkpoints else None
     shutil.rmtree(folder / "nemo", ignore_errors=True)
     return kept
@@ -271,7 +233,9 @@ def run(which: Experiment, args: argparse.Namespace) -> int:
     environment = rank_environment(which)
     if image:
         record["environment"]["image"] = image
-    record["environment"]["variables"] = {k: v for k, v in sorted(environment.items()) if k.startswith(VARIABLES)}
+    record["environment"]["variables"] = {
+        k: v for k, v in sorted(environment.items()) if k.startswith(VARIABLES) and k != VISIBLE
+    }
     if answer.status == "unsupported":
         with RunFolder(args.runs, STACK, which.name, f"{session_id}-gate", record) as folder:
             folder.finish("unsupported", f"{answer.reason} ({answer.source})", EXIT_UNSUPPORTED)
@@ -333,7 +297,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         which = experiment(args.experiment)
         if args.steps:
             which = which.model_copy(update={"steps": args.steps})
-        return run(which, args)
+        # a cluster's scheduler has chosen the GPUs, and a CPU run needs none
+        with lent_gpus(which.layout.gpus) if which.tier in ("one_gpu", "one_host") else contextlib.nullcontext():
+            return run(which, args)
     except (CatalogError, RunError) as error:
         say(f"nemo: {error}")
         return EXIT_USAGE

@@ -102,9 +102,28 @@ rule nemo_smoke:
         "one GPU trained NeMo's Llama 3 8B (8 of 32 layers) in BF16 and FP8; `fewbits compare` shows the pair"
 
 
+rule nemo_host:
+    input:
+        require_gpus(config, "nemo_host", 2),
+        lambda wildcards: [
+            f"build/sessions/nemo/{one.name}.json"
+            for one in all_experiments().values()
+            if one.tier == "one_host" and one.layout.gpus <= config["gpus"]
+        ],
+    log:
+        "build/logs/nemo/host.log",
+    localrule: True
+    message:
+        "every experiment of NeMo on several GPUs of one host has run, as far as this host's GPUs go"
+
+
 rule nemo_gpu_run:
     input:
-        require_gpus(config, "nemo", 1),
+        require_gpus(
+            config,
+            "nemo",
+            lambda wildcards: all_experiments()[wildcards.experiment].layout.gpus,
+        ),
         experiments="recipes/nemo/experiments.yaml",
     output:
         "build/sessions/nemo/{experiment}.json",
@@ -113,9 +132,9 @@ rule nemo_gpu_run:
     benchmark:
         "build/benchmarks/nemo/{experiment}.jsonl"
     wildcard_constraints:
-        experiment=".+-h200-.+",
+        experiment=r".+-h200(x\d+)?-.+",
     resources:
-        gpu=1,
+        gpu=lambda wildcards: all_experiments()[wildcards.experiment].layout.gpus,
     params:
         python=config["nemo"]["python"],
         # 25.07's own packages lie over 25.04's site

@@ -107,6 +107,8 @@ def _set_parallelism(made: Any, which: Experiment) -> None:
     overlap.overlap_param_gather_with_optimizer_step = (
         layout.data_parallel > 1 and layout.pipeline_parallel > 1 and layout.virtual_pipeline > 1
     )
+    if which.without_userbuffers:
+        overlap.tp_comm_overlap = False
     table = USERBUFFERS.get((which.model, which.hardware))
     if table:
         config = getattr(userbuffers, table.format("bf16" if which.precision == "bf16" else "fp8"))

@@ -14,6 +14,7 @@ import torch
 from recipes.effective import attention_backend, effective_precision
 from recipes.launching import rank
 from recipes.nemo.experiments import FACTS
+from recipes.nemo.occupancy import occupancy
 from recipes.runs import METRICS, RunError, plain, to_json, write_atomically
 
 
@@ -133,8 +134,17 @@ class RunRecorder(lightning.Callback):  # type: ignore[misc]
         self.facts["attention_backend"] = attention_backend() if torch.cuda.is_available() else "unfused (torch, CPU)"
 
     def _write_profile(self) -> None:
-        """kernels.csv: one line a kernel of the profiled step with calls and device time, longest first."""
+        """kernels.csv: one line a kernel of the profiled step with calls and device time, longest first.
+
+        How they fill the step goes into the facts.
+        """
         self._profiler.__exit__(None, None, None)
+        kernels = [
+            (event.name(), event.start_ns(), event.end_ns())
+            for event in self._profiler.profiler.kineto_results.events()
+            if str(event.device_type()).endswith("CUDA") and not event.is_user_annotation()
+        ]
+        self.facts["profiled_step"] = occupancy(kernels)
         rows = sorted(self._profiler.key_averages(), key=lambda event: -event.self_device_time_total)
         lines = ["name,calls,device_time_us"]
         for event in rows:

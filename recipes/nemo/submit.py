@@ -21,7 +21,8 @@ from pathlib import Path
 
 from recipes.catalog import CatalogError
 from recipes.launching import CHECKOUT, say
-from recipes.nemo.experiments import STACK, Experiment, experiment, load_experiments, refused
+from recipes.nemo.experiment_file import load_experiments
+from recipes.nemo.experiments import STACK, Experiment, experiment, refused
 from recipes.runs import (
     EXIT_FAILED,
     EXIT_OK,
@@ -55,7 +56,7 @@ ENDED = {
 
 def check(which: Experiment, args: argparse.Namespace) -> None:
     """Refuse what would fail after hours in a queue. Raises RunError."""
-    if which.tier == "one_gpu":
+    if which.tier in ("one_gpu", "one_host"):
         raise RunError(f"{which.name} is no cluster experiment; run it here: python -m recipes.nemo.launch")
     if args.gpus_per_node and args.gpus_per_node != which.gpus_per_node:
         raise RunError(

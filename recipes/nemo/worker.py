@@ -36,7 +36,7 @@ def build(which: Experiment, args: argparse.Namespace) -> tuple[Any, Any]:
 
         adapt(made)
     else:
-        made.data.num_workers = 0 if which.tier == "one_gpu" else made.data.num_workers
+        made.data.num_workers = 0 if which.tier != "cluster" else made.data.num_workers
         made.trainer.strategy.ckpt_async_save = False
     if every:
         made.log.explicit_log_dir = "nemo"

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.catalog import CatalogError
+from recipes.gpus import lent_gpus
 from recipes.host import probe
 from recipes.launching import ask_gate, base_record, say
 from recipes.power import PowerSampler
@@ -186,14 +187,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         args = parse(arguments)
         rows = load_experiments()
         chosen = [experiment(args.kind, args.model, p, args.iterations) for p in args.precision or rows.precisions]
-        host = probe()
-        check_host(host, rows, max(memory_need_bytes(which) for which in chosen))
-        if args.check:
-            for which in chosen:
-                answer = ask_gate(which.precision, host, STACK, rows.release)
-                say(f"{which.name}: {answer.status}: {answer.reason}")
-            return EXIT_OK
-        return run_all(chosen, host, args, rows.release)
+        with lent_gpus(rows.gpus):
+            host = probe()
+            check_host(host, rows, max(memory_need_bytes(which) for which in chosen))
+            if not args.check:
+                return run_all(chosen, host, args, rows.release)
+        for which in chosen:
+            answer = ask_gate(which.precision, host, STACK, rows.release)
+            say(f"{which.name}: {answer.status}: {answer.reason}")
+        return EXIT_OK
     except (CatalogError, RunError) as error:
         say(f"te_layers: {error}")
         return EXIT_USAGE

@@ -19,10 +19,11 @@ from fewbits import app
 from recipes.catalog import CatalogError, load_models
 from recipes.checkpoints import place_of
 from recipes.nemo.experiments import MAIN_RELEASE, Layout, all_experiments, experiment, recommended
-from recipes.nemo.launch import check_host, command, main, take_failed_ranks, tidy, why
+from recipes.nemo.launch import check_host, command, main, take_failed_ranks, tidy
 from recipes.nemo.submit import check, in_queue
 from recipes.nemo.submit import main as submit
 from recipes.nemo.weight_cast import cast_weights_rowwise
+from recipes.ranks import why
 from recipes.runs import MANIFEST, RunError, manifest_faults, sha256_of
 from tests.conftest import CHECKOUT
 
@@ -107,7 +108,7 @@ def test_what_is_cut_is_said() -> None:
         mine = one.dimensions.model_dump()
         differing = {key for key, value in full[one.model].model_dump().items() if mine[key] != value}
         assert len(one.cut) == len(differing), one.name
-        assert bool(one.cut) == (one.tier != "cluster")
+        assert one.tier == "one_host" or bool(one.cut) == (one.tier != "cluster")
 
 
 @pytest.mark.parametrize(
@@ -145,6 +146,9 @@ def test_layouts_that_do_not_divide_are_refused(layout: dict[str, int], said: st
     [
         ("llama3_8b-h200-bf16", {"gpus": 2}, "runs on 1 GPUs, 2 are visible"),
         ("llama3_8b-h100-bf16", {}, "recipes.nemo.submit"),
+        ("llama3_8b-h200x4-bf16", {"gpus": 2}, "runs on 4 GPUs, 2 are visible"),
+        ("llama3_8b-h200x2-bf16-tp2", {}, "choose an experiment of your number"),
+        ("llama3_8b-h200x2-bf16", {"gpus": 2}, "weights and optimizer alone need 89.7 GiB"),
         ("llama3_8b-h200-bf16", {"versions": {}}, "nemo-toolkit is not installed"),
         ("llama3_8b-h200-fp8_block-25.07", {}, "nemo-toolkit 2.3.0 found"),
         ("llama3_8b-h200-fp8_current", {"import_error": "no libcudart"}, "no libcudart"),
@@ -162,8 +166,17 @@ def test_hosts_that_do_not_fit_are_refused(name: str, changes: dict[str, Any], s
     assert said in str(error.value)
 
 
-def test_a_host_that_fits_is_taken() -> None:
-    check_host(experiment("llama3_8b-h200-fp8_current"), host())
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("llama3_8b-h200-fp8_current", {}),
+        # the optimizer is spread over four GPUs: 59.9 GiB on each
+        ("llama3_8b-h200x4-fp8_current", {"gpus": 4}),
+        ("llama3_8b-h200x2-fp8_current-pp2", {"gpus": 2}),
+    ],
+)
+def test_a_host_that_fits_is_taken(name: str, changes: dict[str, Any]) -> None:
+    check_host(experiment(name), host(**changes))
 
 
 def test_context_parallelism_on_cpu_is_refused() -> None:
