@@ -207,7 +207,7 @@ def _chart(frame: pl.DataFrame) -> alt.FacetChart:
         y=alt.Y("speedup_low:Q", title=""), y2="speedup_high:Q", color=alt.value("black")
     )
     marks = base.mark_point(filled=True, size=45, opacity=0.9).encode(
-        y=alt.Y("speedup:Q", title="Speedup over BF16", scale=alt.Scale(zero=False)),
+        y=alt.Y("speedup:Q", title="Speedup over BF16", scale=alt.Scale(zero=False, padding=12)),
         shape=alt.Shape("label:N", title="Label", scale=alt.Scale(domain=labels, range=SHAPES[: len(labels)])),
         tooltip=["model_name:N", "hardware:N", "precision_name:N", "variant:N", "speedup:Q", "source:N"],
     )
