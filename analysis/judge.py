@@ -7,7 +7,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from analysis.judge_collectives import CHECKS as COLLECTIVES_CHECKS
 from analysis.judge_training import CHECKS as TRAINING_CHECKS
+from analysis.logs.collectives import STACK as COLLECTIVES
 from analysis.logs.run import Reason, Run
 from analysis.logs.training import STACKS as TRAINING_STACKS
 from analysis.verdicts import VERDICT_OF, Verdict, verdict_of
@@ -45,7 +47,7 @@ class Judged:
 def judge(run: Run) -> Judged:
     """The verdict of a run: its reader's reasons and every check's. Never raises for what the run holds."""
     reasons = [*_manifest(run), *run.reasons]
-    for check in (*_COMMON, *(TRAINING_CHECKS if run.path.parts[-3] in TRAINING_STACKS else _CHECKS)):
+    for check in (_record, *_CHECKS_OF.get(run.path.parts[-3], _CHECKS)):
         reasons.extend(check(run))
     return Judged(run, verdict_of(reasons), tuple(reasons))
 
@@ -224,12 +226,10 @@ def _peak(run: Run) -> Iterator[Reason]:
         yield Reason("above_peak", str(error))
 
 
-_COMMON: tuple[Callable[[Run], Iterator[Reason]], ...] = (_record, _precision)
-_CHECKS: tuple[Callable[[Run], Iterator[Reason]], ...] = (
-    _configuration,
-    _steps,
-    _finite,
-    _log,
-    _wall_clock,
-    _peak,
-)
+_Check = Callable[[Run], Iterator[Reason]]
+_CHECKS: tuple[_Check, ...] = (_precision, _configuration, _steps, _finite, _log, _wall_clock, _peak)
+# an unknown stack is judged as te_layers, and fails
+_CHECKS_OF: dict[str, tuple[_Check, ...]] = {
+    **dict.fromkeys(TRAINING_STACKS, (_precision, *TRAINING_CHECKS)),
+    COLLECTIVES: COLLECTIVES_CHECKS,
+}

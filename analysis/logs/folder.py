@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from analysis.logs import te_layers, training
+from analysis.logs import collectives, te_layers, training
 from analysis.logs.run import PowerSample, Reason, Run
 from recipes.power import COLUMNS
 from recipes.runs import METRICS, POWER, RUN_JSON
@@ -16,6 +16,7 @@ from recipes.runs import METRICS, POWER, RUN_JSON
 # How a stack's metrics.jsonl is read, one object a line; an unknown stack is read as te_layers and fails its checks.
 TAKE: dict[str, Callable[[Run, Any], None]] = {
     "te_layers": te_layers.take,
+    collectives.STACK: collectives.take,
     **dict.fromkeys(training.STACKS, training.take),
 }
 

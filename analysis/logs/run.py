@@ -38,6 +38,17 @@ class Op:
 
 
 @dataclass(frozen=True)
+class Transfer:
+    """One timed call of an NCCL operation: `size` in bytes a rank (of the larger side), the slowest rank's time."""
+
+    operation: str
+    payload: str
+    size: int
+    step: int
+    time_s: float
+
+
+@dataclass(frozen=True)
 class Trained:
     """What one training step gave: loss and gradient norm, samples seen so far, when it ended (Unix time, seconds)."""
 
@@ -69,6 +80,7 @@ class Run:
     steps: list[Step] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
     trained: list[Trained] = field(default_factory=list)
+    transfers: list[Transfer] = field(default_factory=list)
     power: list[PowerSample] = field(default_factory=list)
     numerics: list[dict[str, Any]] = field(default_factory=list)
     peak_memory_bytes: int | None = None
