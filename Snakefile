@@ -21,6 +21,7 @@ wildcard_constraints:
 include: "recipes/te_layers/te_layers.smk"
 include: "recipes/nemo/nemo.smk"
 include: "recipes/collectives/collectives.smk"
+include: "recipes/maxtext/maxtext.smk"
 include: "results/results.smk"
 include: "analysis/analysis.smk"
 

@@ -40,7 +40,7 @@ rule exhibits:
 rule rerun_agreement:
     input:
         "build/exhibits.done",
-        rules.nemo_cpu.input if "nemo" in cpu_tier(config) else [],
+        [getattr(rules, f"{stack}_cpu").input for stack in cpu_tier(config)],
     output:
         "build/rerun_agreement.csv",
     log:

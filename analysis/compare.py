@@ -41,6 +41,7 @@ PAIR_FIELDS: tuple[tuple[str, ...], ...] = (
     ("session", "id"),
     ("effective_evidence", "attention"),
     ("nemo", "attention_backend"),
+    ("maxtext", "backend"),
 )
 
 

@@ -59,7 +59,7 @@ def configuration(run: Run) -> Iterator[Reason]:
 def steps(run: Run) -> Iterator[Reason]:
     """Every step from the first to the last, once; samples that follow from the batch."""
     total, batch = run.get("configuration", "steps"), run.get("configuration", "layout", "global_batch_samples")
-    start = run.get("nemo", "resumed_at_step") or 0
+    start = run.get(str(run.get("stack")), "resumed_at_step") or 0
     if not completed(run):
         return
     if not all(isinstance(n, int) and 0 <= n <= MAX_STEPS for n in (total, start, batch)) or not total:

@@ -1,11 +1,12 @@
 #!/bin/sh
-# Make a stack's environment: sh envs/stack.sh VENV LOCK...   (Python 3.11; hashes checked; nothing but the locks' pins)
+# Make a stack's environment: sh envs/stack.sh VENV LOCK...   (hashes checked; nothing but the locks' pins)
+# PYTHON: the interpreter, or a version that uv finds or fetches; 3.11 where it is not set.
 # Exit codes: 0 installed, 3 torch's build for CPU cannot be reached from here, others: something else failed.
 # torch for CPU is on torch's own index, which uv knows; where it cannot be reached, pip looks where it is configured to.
 set -eu
 venv=$1; shift
 export UV_SYSTEM_CERTS=true UV_COMPILE_BYTECODE=1
-[ -x "$venv/bin/python" ] || uv venv -q --seed --python 3.11 "$venv"
+[ -x "$venv/bin/python" ] || uv venv -q --seed --python "${PYTHON:-3.11}" "$venv"
 for lock in "$@"; do
     awk '/^[^ #]/ { torch = /^torch==/ } torch' "$lock" > "$venv/torch.txt"
     awk '/^[^ #]/ { torch = /^torch==/ } !torch' "$lock" > "$venv/rest.txt"

@@ -8,7 +8,7 @@ import importlib.metadata
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from recipes.runs import RunError
@@ -32,17 +32,21 @@ LIBRARIES = (
     "numpy",
     "pydantic",
 )
+# of the stacks on JAX, where maxtext is installed: a GPU host may have JAX for other reasons
+JAX_LIBRARIES = ("maxtext", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "qwix", "grain", "ml_dtypes")
 
 
 def versions() -> dict[str, str]:
     """Installed versions of the libraries that matter, by distribution name; absent ones are left out."""
-    found = {}
-    for name in LIBRARIES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+
+    def installed(names: Iterable[str]) -> dict[str, str]:
+        found = {}
+        for name in names:
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                found[name] = importlib.metadata.version(name)
+        return found
+
+    return installed(LIBRARIES) | (installed(JAX_LIBRARIES) if installed(["maxtext"]) else {})
 
 
 def nvml_readings(gpu_uuid: str) -> dict[str, Any]:

@@ -1,21 +1,23 @@
-"""What every stack's launcher does alike: ask the gate, describe the host in run.json, speak on stderr."""
+"""What every stack's launcher does alike: ask the gate, describe the host, state the outcome, speak on stderr."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from recipes.catalog import Capability, capability
 from recipes.catalog.reading import Entry
 from recipes.gpus import VISIBLE
-from recipes.runs import git_state, sha256_of
+from recipes.ranks import why
+from recipes.runs import EXIT_FAILED, EXIT_OK, EXIT_UNSUPPORTED, LOG, RunFolder, git_state, sha256_of
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 # environment variables that change what the libraries do
-VARIABLES = ("NVTE_", "CUDA_", "CUBLAS_", "CUDNN_", "NCCL_", "TORCH_", "PYTORCH_", "NEMO_")
+VARIABLES = ("NVTE_", "CUDA_", "CUBLAS_", "CUDNN_", "NCCL_", "TORCH_", "PYTORCH_", "NEMO_", "XLA_", "JAX_")
 # NVLink multicast off: a host that is shared with others may not allow it
 NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "UB_SKIPMC": "1", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
 
@@ -42,10 +44,11 @@ def base_record(
     host: dict[str, Any],
     locks: Sequence[str],
     session: dict[str, Any],
+    environment: Mapping[str, str] = os.environ,
 ) -> dict[str, Any]:
     """The part of run.json that is known before the run starts. `locks` are paths in the checkout.
 
-    `precision` is None where nothing is computed.
+    `precision` is None where nothing is computed; `environment` is that of the process that trains.
     """
     hashes = [sha256_of(CHECKOUT / lock) if (CHECKOUT / lock).is_file() else None for lock in locks]
     return {
@@ -58,12 +61,47 @@ def base_record(
         "environment": {
             "lock_sha256": hashes[0] if len(hashes) == 1 else hashes,
             "variables": {
-                key: os.environ[key] for key in sorted(os.environ) if key.startswith(VARIABLES) and key != VISIBLE
+                key: environment[key] for key in sorted(environment) if key.startswith(VARIABLES) and key != VISIBLE
             },
         },
         "git": git_state(CHECKOUT),
         "session": session,
     }
+
+
+def refuse(runs: Path, stack: str, experiment: str, session_id: str, record: dict[str, Any], reason: str) -> None:
+    """Leave a run folder that says why the gate lets an experiment not run here."""
+    with RunFolder(runs, stack, experiment, f"{session_id}-gate", record) as folder:
+        folder.finish("unsupported", reason, EXIT_UNSUPPORTED)
+    say(f"{experiment}: unsupported here: {reason}")
+
+
+def take_facts(folder: RunFolder, name: str, stack: str) -> dict[str, Any]:
+    """What the first rank left about itself in the file `name`, moved into run.json under its stack's name."""
+    path = folder.path / name
+    if not path.is_file():
+        return {}
+    facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    path.unlink()
+    folder.record["effective_precision"] = facts.pop("effective_precision", None)
+    folder.record[stack] = facts
+    return facts
+
+
+def conclude(folder: RunFolder, code: int, done: bool) -> int:
+    """State a training run's outcome from its ranks' exit code; `done`: the last step was written.
+
+    Returns the launcher's exit code.
+    """
+    if done and (code == EXIT_OK or code > 128):
+        folder.finish("completed")
+        return EXIT_OK  # a signal after the last step changes nothing
+    if code > 128:
+        folder.finish("interrupted", f"stopped by signal {code - 128}", code)
+        return code
+    code = code or EXIT_FAILED
+    folder.finish("failed", why(folder.path / LOG), code)
+    return code
 
 
 def rank() -> int:

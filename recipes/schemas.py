@@ -17,6 +17,7 @@ from recipes.catalog.hardware import HardwareFile
 from recipes.catalog.models import ModelFile
 from recipes.catalog.precisions import PrecisionFile
 from recipes.collectives.experiments import ExperimentFile as CollectivesExperimentFile
+from recipes.maxtext.experiments import ExperimentFile as MaxtextExperimentFile
 from recipes.nemo.experiment_file import ExperimentFile as NemoExperimentFile
 from recipes.runs import to_json, write_atomically
 from recipes.settings import Settings
@@ -31,6 +32,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "recipes/catalog/schemas/capability.schema.json": CapabilityFile,
     "recipes/te_layers/experiments.schema.json": ExperimentFile,
     "recipes/collectives/experiments.schema.json": CollectivesExperimentFile,
+    "recipes/maxtext/experiments.schema.json": MaxtextExperimentFile,
     "recipes/nemo/experiments.schema.json": NemoExperimentFile,
 }
 

@@ -48,8 +48,8 @@ class Settings(Entry):
     te_layers: Stack = Stack()
     nemo: Nemo = Nemo()
     slurm: Slurm = Slurm()
-    cpu_tier: tuple[str, ...] = Field(
-        default=("nemo",), description="stacks whose recipes `reproduce_all` trains on CPU; empty: none"
+    cpu_tier: tuple[Literal["nemo", "maxtext"], ...] = Field(
+        default=("nemo", "maxtext"), description="stacks whose recipes `reproduce_all` trains on CPU; empty: none"
     )
     keep: tuple[Literal["checkpoint"], ...] = Field(
         default=(), description="what `publish` versions beside the evidence: the last checkpoint of VALID runs"

@@ -7,6 +7,7 @@ import os
 import platform
 import shlex
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from snakemake.exceptions import WorkflowError
 from recipes.runs import to_json, utc_now, write_atomically
 
 HOLDER = Path("build/running.json")
+MAXTEXT_PYTHON = "3.12"
 
 
 def require_gpus(
@@ -60,12 +62,23 @@ def checkpoint_every(config: Mapping[str, Any], steps: int) -> int:
     return steps if "checkpoint" in config["keep"] else 0
 
 
+def interpreter(version: str) -> tuple[str, str]:
+    """An interpreter of a Python version and "", or "" and why there is none (envs/python.sh)."""
+    done = subprocess.run(["sh", "envs/python.sh", version], capture_output=True, text=True)
+    return done.stdout.strip(), done.stderr.strip()
+
+
 def cpu_tier(config: Mapping[str, Any]) -> list[str]:
-    """Stacks whose recipes this machine trains on CPU: the settings', where the stacks' locks fit the machine."""
+    """Stacks whose recipes this machine trains on CPU: the settings', where locks and interpreters fit the machine."""
     wanted = list(config["cpu_tier"])
     if wanted and (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         print(f"cpu_tier {wanted}: left out, its locks are for Linux on x86_64", file=sys.stderr)
         return []
+    if "maxtext" in wanted:
+        found, why = interpreter(MAXTEXT_PYTHON)
+        if not found:
+            print(f"cpu_tier: maxtext is left out: {why}", file=sys.stderr)
+            wanted.remove("maxtext")
     return wanted
 
 

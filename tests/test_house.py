@@ -25,11 +25,12 @@ MAY_IMPORT = {
     "analysis": ("analysis", "recipes.catalog", "recipes.runs", "results.pointers"),
     "fewbits": ("recipes", "envs", "analysis"),
 }
-FRAMEWORKS = r"torch|transformer_engine|lightning|nemo|nemo_run|fiddle|megatron"
+FRAMEWORKS = r"torch|transformer_engine|lightning|nemo|nemo_run|fiddle|megatron|jax|maxtext"
 KNOW_A_FRAMEWORK = {
     "recipes.host",
     "recipes.effective",
     "recipes.collectives.worker",
+    *(f"recipes.maxtext.{name}" for name in ("emulation", "recorder", "worker")),
     *(f"recipes.te_layers.{name}" for name in ("layers", "gemms", "engine")),
     *(f"recipes.nemo.{name}" for name in ("recipe", "flat", "recorder", "cpu", "newer", "worker", "cluster", "golden")),
 }
@@ -77,7 +78,8 @@ def test_no_import_circles() -> None:
 def test_analysis_never_imports_a_launcher() -> None:
     for path in (CHECKOUT / "analysis").rglob("*.py"):
         assert not any(
-            name.endswith(".launch") or name.startswith(("recipes.te_layers", "recipes.nemo", "recipes.collectives"))
+            name.endswith(".launch")
+            or name.startswith(("recipes.te_layers", "recipes.nemo", "recipes.collectives", "recipes.maxtext"))
             for name in imports_of(path)
         )
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -23,19 +22,17 @@ from typing import Any
 
 from recipes.catalog import CatalogError, find_gpu, load_hardware, parameters
 from recipes.checkpoints import set_aside
-from recipes.gpus import VISIBLE, lent_gpus
+from recipes.gpus import lent_gpus
 from recipes.host import probe_apart
-from recipes.launching import NO_MULTICAST, VARIABLES, ask_gate, base_record, python_path, say
+from recipes.launching import NO_MULTICAST, ask_gate, base_record, conclude, python_path, refuse, say, take_facts
 from recipes.nemo.experiment_file import load_experiments
 from recipes.nemo.experiments import FACTS, STACK, Experiment, experiment
 from recipes.power import PowerSampler
-from recipes.ranks import ERROR, rank_command, run_ranks, take_rank_logs, why
+from recipes.ranks import ERROR, rank_command, run_ranks, take_rank_logs
 from recipes.runs import (
-    EXIT_FAILED,
     EXIT_OK,
     EXIT_UNSUPPORTED,
     EXIT_USAGE,
-    LOG,
     POWER,
     RunError,
     RunFolder,
@@ -186,18 +183,6 @@ def take_failed_ranks(folder: Path, ranks: Path) -> None:
         shutil.copy(log, folder / log.name)
 
 
-def take_facts(folder: RunFolder) -> dict[str, Any]:
-    """What the first rank left about itself, moved into run.json."""
-    path = folder.path / FACTS
-    if not path.is_file():
-        return {}
-    facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    path.unlink()
-    folder.record["effective_precision"] = facts.pop("effective_precision", None)
-    folder.record["nemo"] = facts
-    return facts
-
-
 def tidy(folder: Path, keep_checkpoints: bool) -> dict[str, Any] | None:
     """Flatten the logs of further ranks to rank-N.log, drop NeMo's own folder; returns what was kept as checkpoints."""
     take_rank_logs(folder)
@@ -225,38 +210,25 @@ def run(which: Experiment, args: argparse.Namespace) -> int:
     image = os.environ.get(IMAGE)
     if image:
         locks = []  # the container holds what runs
+    environment = rank_environment(which)
     record = {
-        **base_record(which, which.precision, which.release, host, locks, session),
+        **base_record(which, which.precision, which.release, host, locks, session, environment),
         "seed": which.seed,
         "data": "NeMo's MockDataModule: uniform random tokens from NumPy's default generator, seed 42 + sample",
     }
-    environment = rank_environment(which)
     if image:
         record["environment"]["image"] = image
-    record["environment"]["variables"] = {
-        k: v for k, v in sorted(environment.items()) if k.startswith(VARIABLES) and k != VISIBLE
-    }
     if answer.status == "unsupported":
-        with RunFolder(args.runs, STACK, which.name, f"{session_id}-gate", record) as folder:
-            folder.finish("unsupported", f"{answer.reason} ({answer.source})", EXIT_UNSUPPORTED)
-        say(f"{which.name}: unsupported here: {answer.reason}")
+        refuse(args.runs, STACK, which.name, session_id, record, f"{answer.reason} ({answer.source})")
         return EXIT_UNSUPPORTED
     check_host(which, host, bool(args.ranks))
     record["kind"] = "measured" if answer.status == "native" else "emulated"
     with RunFolder(args.runs, STACK, which.name, f"{session_id}-r{args.repeat}", record) as folder:
         code = train(which, folder, host, args, environment)
-        facts = take_facts(folder)
-        done = facts.get("steps_done") == which.steps
-        if done and (code == EXIT_OK or code > 128):
-            code = EXIT_OK  # a signal after the last step changes nothing
-            folder.finish("completed")
-        elif code > 128:
-            folder.finish("interrupted", f"stopped by signal {code - 128}", code)
-        else:
-            code = code or EXIT_FAILED
-            if args.ranks:
-                take_failed_ranks(folder.path, args.ranks)
-            folder.finish("failed", why(folder.path / LOG), code)
+        facts = take_facts(folder, FACTS, STACK)
+        if code and args.ranks:
+            take_failed_ranks(folder.path, args.ranks)
+        code = conclude(folder, code, facts.get("steps_done") == which.steps)
         kept = tidy(folder.path, bool(args.checkpoint_every) and (code == EXIT_OK or code > 128))
         folder.record["checkpoint"] = kept
     say(f"{which.name}: {folder.record['outcome']['status']}: {folder.record['outcome']['reason'] or folder.path}")

@@ -53,7 +53,7 @@ def copy_checkout(target: Path) -> Path:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(CHECKOUT / name, target / name)
     settings = target / "config/config.yaml"  # what trains on CPU has tests of its own
-    settings.write_text(settings.read_text().replace("cpu_tier: [nemo]", "cpu_tier: []"))
+    settings.write_text(settings.read_text().replace("cpu_tier: [nemo, maxtext]", "cpu_tier: []"))
     sh(target, "git", "init", "-q")
     sh(target, "git", "add", "-A")
     sh(target, "git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "x")

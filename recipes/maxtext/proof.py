@@ -1,0 +1,44 @@
+"""Which precision a compiled step really has, read from its StableHLO text and the names of its state. No JAX here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+# StableHLO's names of element types -> ours
+NARROW = {"f4E2M1FN": "e2m1", "f8E4M3FN": "e4m3", "f8E5M2": "e5m2", "f8E8M0FNU": "e8m0"}
+_TYPE = re.compile(rf"x({'|'.join(NARROW)})>")
+# the random Hadamard transform multiplies by a matrix of 16 x 16; nothing else in a step has that shape
+_HADAMARD = re.compile(r"dot_general.*tensor<16x16x(?:bf16|f32)>")
+AMAX_HISTORY = "amax_history"  # what delayed scaling keeps in the state
+
+
+def narrow_types(text: str) -> dict[str, int]:
+    """Lines of a StableHLO module that hold each narrow type, by our names of the types; absent ones are left out."""
+    found: dict[str, int] = {}
+    for line in text.splitlines():
+        for kind in set(_TYPE.findall(line)):
+            found[NARROW[kind]] = found.get(NARROW[kind], 0) + 1
+    return dict(sorted(found.items()))
+
+
+def hadamard_products(text: str) -> int:
+    """Products with a matrix of 16 x 16: the random Hadamard transform."""
+    return sum(bool(_HADAMARD.search(line)) for line in text.splitlines())
+
+
+def proved_precision(types: dict[str, int], hadamards: int, state: Iterable[str]) -> str:
+    """The precision that the types of a training step amount to, or `mixed: ...` where they fit none.
+
+    `state`: names of what the step carries over, where delayed scaling keeps its histories.
+    """
+    kinds = set(types)
+    if not kinds:
+        return "bf16"
+    if kinds == {"e2m1", "e4m3"}:
+        return "nvfp4" if hadamards else "nvfp4_no_rht"
+    if kinds == {"e4m3", "e8m0"}:
+        return "mxfp8"
+    if kinds == {"e4m3", "e5m2"}:
+        return "fp8_delayed" if any(AMAX_HISTORY in name for name in state) else "fp8_current"
+    return f"mixed: {', '.join(sorted(kinds))}"
