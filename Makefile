@@ -19,10 +19,10 @@ exhibits: setup
 	@$(RUN) snakemake exhibits --logger rich
 	@$(RUN) python -m analysis.documents --summary
 
-# Real NeMo code on CPU, held against the published runs, the golden files and a killed run that resumes.
+# Real NeMo and MaxText on CPU, held against the published runs, golden files, a killed run that resumes, a reference codec.
 cpu: dev
 	@$(RUN) snakemake rerun_agreement --logger rich
-	@$(RUN) python -m pytest -m slow tests/recipes/test_nemo.py tests/recipes/test_nemo_training.py
+	@$(RUN) python -m pytest -m slow tests/recipes/test_nemo.py tests/recipes/test_nemo_training.py tests/recipes/test_maxtext.py
 
 setup: $(VENV)/core.done
 

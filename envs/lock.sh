@@ -17,3 +17,5 @@ compile --python-version 3.12 $linux nemo_gpu/requirements.in -o nemo_gpu/requir
 compile --python-version 3.11 $linux --no-deps nemo/release.in -o nemo/release.lock
 compile --python-version 3.12 --python-platform x86_64-manylinux_2_31 --no-deps nemo_25_07/release.in \
     -o nemo_25_07/release.lock
+# MaxText's wheel asks for nothing by itself: every package is named, and none brings another
+compile --python-version 3.12 $linux --no-deps maxtext/requirements.in -o maxtext/requirements.lock

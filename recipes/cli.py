@@ -12,6 +12,7 @@ from rich.table import Column, Table
 
 from recipes.catalog import capability, load_hardware, load_precisions, lookup
 from recipes.catalog.capability import load_stacks
+from recipes.maxtext.experiments import all_experiments as maxtext_experiments
 from recipes.nemo.experiments import all_experiments, refused
 
 
@@ -48,24 +49,32 @@ def show_experiments(
     pattern: Annotated[str, typer.Argument(help="shell-style pattern of names, e.g. 'llama3_8b-h200-*'")] = "*",
     as_json: Annotated[bool, typer.Option("--json", help="one JSON list on standard output")] = False,
 ) -> None:
-    """NeMo's experiments: name, GPUs, layout, what is cut, the baseline, and whether the gate lets it through."""
+    """Experiments of NeMo and MaxText: name, GPUs, layout, what is cut, and whether the gate lets it through."""
     rows = [
-        {**one.model_dump(mode="json", exclude={"dimensions"}), "refused": refused(one)}
+        {"stack": "nemo", **one.model_dump(mode="json", exclude={"dimensions"}), "refused": refused(one)}
         for name, one in all_experiments().items()
+        if fnmatch.fnmatchcase(name, pattern)
+    ]
+    rows += [
+        {"stack": "maxtext", **one.model_dump(mode="json", exclude={"dimensions"}), "refused": None}
+        for name, one in maxtext_experiments().items()
         if fnmatch.fnmatchcase(name, pattern)
     ]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    heads = ("experiment", "GPUs", "TP x PP x CP (VP)", "batch", "cut", "gate")
-    table = Table(*(Column(head, no_wrap=True) for head in heads), box=None, title="Experiments of NeMo")
+    heads = ("stack", "experiment", "GPUs", "TP x PP x CP (VP)", "batch", "cut", "gate")
+    table = Table(*(Column(head, no_wrap=True) for head in heads), box=None, title="Experiments")
     for row in rows:
         layout = row["layout"]
-        parallel = " x ".join(str(layout[f"{kind}_parallel"]) for kind in ("tensor", "pipeline", "context"))
-        batch = f"{layout['micro_batch_samples']}/{layout['global_batch_samples']}"
-        virtual = f" ({layout['virtual_pipeline']})" if layout["virtual_pipeline"] > 1 else ""
-        gate = f"refused: {row['refused']}" if row["refused"] else "runs"
+        kinds = [kind for kind in ("tensor", "pipeline", "context") if f"{kind}_parallel" in layout]
+        parallel = " x ".join(str(layout[f"{kind}_parallel"]) for kind in kinds) or f"FSDP {layout['fsdp']}"
+        batch = (
+            f"{layout.get('micro_batch_samples') or layout['device_batch_samples']}/{layout['global_batch_samples']}"
+        )
+        virtual = f" ({layout['virtual_pipeline']})" if layout.get("virtual_pipeline", 1) > 1 else ""
+        gate = f"refused: {row['refused']}" if row["refused"] else "emulated" if row.get("emulated") else "runs"
         cut = ", ".join(row["cut"]) if row["tier"] != "cpu" else "tiny"
-        table.add_row(row["name"], str(layout["gpus"]), parallel + virtual, batch, cut, gate)
+        table.add_row(row["stack"], row["name"], str(layout["gpus"]), parallel + virtual, batch, cut, gate)
     # a line an experiment, however wide: names are copied from here, and lists are searched with grep
-    Console(width=max(Console().width, 200)).print(table)
+    Console(width=max(Console().width, 220)).print(table)

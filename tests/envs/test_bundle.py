@@ -24,7 +24,15 @@ UNPACK = ENVS / "unpack.py"
 
 def test_every_lock_is_pinned_with_hashes_and_names_no_registry() -> None:
     locks = sorted(ENVS.glob("*/*.lock"))
-    assert {path.parent.name for path in locks} == {"core", "dev", "nemo", "nemo_25_07", "nemo_gpu", "te_layers"}
+    assert {path.parent.name for path in locks} == {
+        "core",
+        "dev",
+        "maxtext",
+        "nemo",
+        "nemo_25_07",
+        "nemo_gpu",
+        "te_layers",
+    }
     for path in locks:
         assert len(read_lock(path)) > (10 if path.name == "requirements.lock" else 1)
         assert "://" not in path.read_text()
