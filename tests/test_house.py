@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "envs": ("envs", "recipes.catalog", "recipes.runs"),
     "results": ("results", "recipes.runs", "recipes.checkpoints"),
     "analysis.logs": ("analysis.logs", "recipes.catalog", "recipes.runs", "recipes.power"),
-    "analysis": ("analysis", "recipes.catalog", "recipes.runs", "results.pointers"),
+    "analysis": ("analysis", "recipes.catalog", "recipes.codec", "recipes.runs", "results.pointers"),
     "fewbits": ("recipes", "envs", "analysis"),
 }
 FRAMEWORKS = r"torch|transformer_engine|lightning|nemo|nemo_run|fiddle|megatron|jax|maxtext"
