@@ -226,9 +226,10 @@ def run(which: Experiment, args: argparse.Namespace) -> int:
     with RunFolder(args.runs, STACK, which.name, f"{session_id}-r{args.repeat}", record) as folder:
         code = train(which, folder, host, args, environment)
         facts = take_facts(folder, FACTS, STACK)
-        if code and args.ranks:
+        done = facts.get("steps_done") == which.steps
+        if args.ranks and not done and code <= 128:  # a job that is being cancelled has no time to look at ranks
             take_failed_ranks(folder.path, args.ranks)
-        code = conclude(folder, code, facts.get("steps_done") == which.steps)
+        code = conclude(folder, code, done)
         kept = tidy(folder.path, bool(args.checkpoint_every) and (code == EXIT_OK or code > 128))
         folder.record["checkpoint"] = kept
     say(f"{which.name}: {folder.record['outcome']['status']}: {folder.record['outcome']['reason'] or folder.path}")
