@@ -15,7 +15,7 @@ import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from analysis.compare import run_times_s
@@ -24,8 +24,12 @@ from analysis.judge import Judged
 from analysis.rounding import rounded
 from recipes.runs import write_atomically
 
-# BF16 keeps eight bits, and another CPU adds in another order: a loss may differ in its fourth digit.
-LOSS_TOLERANCE = 1e-3
+# BF16 keeps eight bits, and another CPU adds in another order: a loss may differ in its fourth digit. Over many steps
+# runs drift apart, emulated narrow formats sooner, where such a digit turns into another code: with another instruction
+# set, 100 steps of NVFP4 were up to 2.5 % away step by step, means of ten 0.24 %; BF16 0.06 % and 0.014 % (docs/log.md).
+# So longer runs are compared by such means, and by the first step, whose weights are the same.
+LOSS_TOLERANCE, EMULATED_TOLERANCE = 1e-3, 1e-2
+WINDOW = 10
 COLUMNS = (
     "stack",
     "experiment",
@@ -41,13 +45,23 @@ COLUMNS = (
 )
 
 
-def relative_loss_difference(run: Judged, reference: Judged) -> float | None:
-    """Largest |a - b| / |b| over the steps; None where steps differ or there are no losses."""
-    left = {row.step: row.loss for row in run.run.trained}
-    right = {row.step: row.loss for row in reference.run.trained}
-    if not left or left.keys() != right.keys():
+def relative_loss_difference(run: Judged, reference: Judged, window: int = 1) -> float | None:
+    """Largest |a - b| / |b| over the steps, or over means of `window` steps; None where steps differ or are none."""
+    left, right = run.run.trained, reference.run.trained
+    if not left or [row.step for row in left] != [row.step for row in right]:
         return None
-    return max(abs(left[step] - right[step]) / abs(right[step]) for step in left)
+    starts = range(0, len(left), window)
+    mine, other = ([fmean(row.loss for row in rows[at : at + window]) for at in starts] for rows in (left, right))
+    return max(abs(a - b) / abs(b) for a, b in zip(mine, other, strict=True))
+
+
+def within_tolerance(run: Judged, reference: Judged) -> bool:
+    """Whether losses that are not identical still agree, by the tolerance of what ran."""
+    rows = run.run.trained
+    away = relative_loss_difference(run, reference, WINDOW if len(rows) > WINDOW else 1) or 0.0
+    first, other = rows[0].loss, reference.run.trained[0].loss
+    tolerance = EMULATED_TOLERANCE if run.run.get("kind") == "emulated" else LOSS_TOLERANCE
+    return away <= tolerance and abs(first - other) <= LOSS_TOLERANCE * abs(other)
 
 
 # says where a configuration's numbers come from, and decides nothing
@@ -105,7 +119,8 @@ def row(run: Judged, references: Sequence[Judged]) -> dict[str, Any]:
     mine = _times(run)
     agreement = "no losses to compare"
     if away is not None:
-        agreement = "identical" if away == 0 else "within tolerance" if away <= LOSS_TOLERANCE else "differs"
+        agreement = "within tolerance" if within_tolerance(run, reference) else "differs"
+        agreement = "identical" if away == 0 else agreement
     return {
         **said,
         "agreement": agreement,

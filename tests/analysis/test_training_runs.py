@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from analysis.agreement import agreement, configured_alike, main
-from analysis.judge import judge
+from analysis.agreement import agreement, configured_alike, main, within_tolerance
+from analysis.judge import Judged, judge
 from analysis.logs import read_run
+from analysis.logs.run import Run, Trained
 from fewbits import app
+from recipes.maxtext.experiments import experiment as maxtext_experiment
 from recipes.nemo.experiments import experiment
 from recipes.runs import LOG, MANIFEST, METRICS, RUN_JSON, find_runs, manifest_text
 from tests.make_nemo_run import make_nemo_run
@@ -189,6 +191,33 @@ def test_a_rerun_agrees_bit_for_bit_within_tolerance_or_not(tmp_path: Path) -> N
         assert row["versions_that_differ"] == "nemo-toolkit 2.3.1/2.3.0"
 
 
+def with_losses(kind: str, losses: list[float]) -> Judged:
+    rows = [Trained(step, loss, None, step + 1, float(step), False) for step, loss in enumerate(losses)]
+    return Judged(Run(Path("maxtext/e/r"), record={"kind": kind}, trained=rows), "VALID", ())
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "agrees"),
+    [
+        ("emulated", lambda step: 0.0, True),
+        # steps drift, their means stay
+        ("emulated", lambda step: 0.02 * (-1) ** step * (step > 0), True),
+        ("measured", lambda step: 0.02 * (-1) ** step * (step > 0), False),
+        # the mean drifts, or the very first loss is another one
+        ("emulated", lambda step: 0.02 * (step > 50), False),
+        ("emulated", lambda step: 0.002 * (step == 0), False),
+        ("measured", lambda step: 0.0005, True),
+        ("measured", lambda step: 0.002 * (-1) ** step * (step > 9), True),
+    ],
+)
+def test_long_runs_are_compared_by_means_and_the_first_loss(
+    kind: str, change: Callable[[int], float], agrees: bool
+) -> None:
+    plain = [3.0] * 100
+    changed = [loss * (1 + change(step)) for step, loss in enumerate(plain)]
+    assert within_tolerance(with_losses(kind, changed), with_losses(kind, plain)) == agrees
+
+
 def test_what_has_no_reference_or_is_not_valid_is_not_compared(tmp_path: Path) -> None:
     folder = make_nemo_run(tmp_path / "runs", "llama3_8b-cpu-bf16")
     (row,) = agreement(tmp_path / "runs", tmp_path / "raw")
@@ -259,9 +288,11 @@ def test_a_setting_added_later_makes_no_other_configuration(one: Any, other: Any
 
 def test_published_runs_are_still_configured_like_their_experiments() -> None:
     """Else a rerun would be compared with nothing, and nobody would see it."""
-    found = [folder for folder in find_runs(Path("results/raw")) if folder.parts[-3] == "nemo"]
+    experiments = {"nemo": experiment, "maxtext": maxtext_experiment}
+    found = [folder for folder in find_runs(Path("results/raw")) if folder.parts[-3] in experiments]
     if not found:
         pytest.skip("no raw results here (`dvc pull` brings them)")
     for folder in found:
         published = json.loads((folder / RUN_JSON).read_text(encoding="utf-8"))["configuration"]
-        assert configured_alike(published, experiment(folder.parts[-2]).model_dump(mode="json")), folder
+        today = experiments[folder.parts[-3]](folder.parts[-2])
+        assert configured_alike(published, today.model_dump(mode="json")), folder
