@@ -26,8 +26,8 @@ from recipes.runs import write_atomically
 
 # BF16 keeps eight bits, and another CPU adds in another order: a loss may differ in its fourth digit. Over many steps
 # runs drift apart, emulated narrow formats sooner, where such a digit turns into another code: with another instruction
-# set, 100 steps of NVFP4 were up to 2.5 % away step by step, means of ten 0.24 %; BF16 0.06 % and 0.014 % (docs/log.md).
-# So longer runs are compared by such means, and by the first step, whose weights are the same.
+# set, NVFP4 was up to 2.5 % away step by step, means of ten steps 0.24 %; BF16 0.06 % and 0.014 % (docs/log.md). So
+# longer runs are compared by such means, and by the first step, whose weights are the same.
 LOSS_TOLERANCE, EMULATED_TOLERANCE = 1e-3, 1e-2
 WINDOW = 10
 COLUMNS = (

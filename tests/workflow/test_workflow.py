@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
@@ -63,22 +62,11 @@ def copy_checkout(target: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh copy on which reproduce_all has run once; an exhibit was taken away before, so that it had to be made.
-
-    Processes that share the tests (pytest-xdist) share it, too: building it is most of their time. Nobody changes it.
-    """
-    base = tmp_path_factory.getbasetemp()
-    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    root, done = base / "a path with spaces & more", base / "built"
-    with (base / "built.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not done.exists():
-            shutil.rmtree(root, ignore_errors=True)
-            copy_checkout(root)
-            (root / "results/exhibits/layer_speedup.csv").unlink()
-            (root / "results/exhibits/claims.svg").write_text("not what it was")
-            snakemake(root, "reproduce_all")
-            done.touch()
+    """A fresh copy on which reproduce_all has run once; an exhibit was taken away before, so that it had to be made."""
+    root = copy_checkout(tmp_path_factory.mktemp("work") / "a path with spaces & more")
+    (root / "results/exhibits/layer_speedup.csv").unlink()
+    (root / "results/exhibits/claims.svg").write_text("not what it was")
+    snakemake(root, "reproduce_all")
     return root
 
 
