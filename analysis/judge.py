@@ -76,14 +76,10 @@ def _record(run: Run) -> Iterator[Reason]:
         yield Reason("run_unfinished", f"{RUN_JSON}: outcome {status!r}")
 
 
-def _completed(run: Run) -> bool:
-    return bool(run.get("outcome", "status") == "completed")
-
-
 def _precision(run: Run) -> Iterator[Reason]:
     requested, effective = run.get("requested_precision"), run.get("effective_precision")
     named = run.get("configuration", "precision")
-    if not _completed(run):
+    if not run.completed:
         return
     if str(requested) not in load_precisions() or effective is None:
         yield Reason(
@@ -100,7 +96,7 @@ def _precision(run: Run) -> Iterator[Reason]:
 
 
 def _configuration(run: Run) -> Iterator[Reason]:
-    if not _completed(run):
+    if not run.completed:
         return
     parts = [run.get("configuration", key) for key in ("kind", "model", "precision")]
     if "-".join(map(str, parts)) != run.get("experiment"):
@@ -122,7 +118,7 @@ def _product(*values: object) -> int | None:
 
 
 def _steps(run: Run) -> Iterator[Reason]:
-    if not _completed(run):
+    if not run.completed:
         return
     warmup, iterations = (run.get("configuration", key) for key in ("warmup", "iterations"))
     if not all(isinstance(n, int) and 0 <= n <= MAX_ITERATIONS for n in (warmup, iterations)):
@@ -174,13 +170,13 @@ def _finite(run: Run) -> Iterator[Reason]:
         ]
         if bad:
             yield Reason("not_finite", f"{METRICS}: {', '.join(bad)} is NaN or infinite")
-    if _completed(run) and not run.numerics:
+    if run.completed and not run.numerics:
         yield Reason("steps_missing", f"{METRICS}: no numerics record: nothing says that the results were finite")
 
 
 def _log(run: Run) -> Iterator[Reason]:
     """log.txt is written beside metrics.jsonl: the step times of both must agree."""
-    if not _completed(run) or not run.steps:
+    if not run.completed or not run.steps:
         return
     try:
         text = (run.path / LOG).read_text(encoding="utf-8", errors="replace")
@@ -199,7 +195,7 @@ def _log(run: Run) -> Iterator[Reason]:
 def _wall_clock(run: Run) -> Iterator[Reason]:
     """Timed iterations run back to back: their sum can neither exceed the wall time nor fall far short."""
     start, end = run.get("timed_start"), run.get("timed_end")
-    if not _completed(run) or not run.steps:
+    if not run.completed or not run.steps:
         return
     if not isinstance(start, float) or not isinstance(end, float):
         yield Reason("time_unmarked", f"{RUN_JSON} does not say when the timed iterations started and ended")
@@ -212,7 +208,7 @@ def _wall_clock(run: Run) -> Iterator[Reason]:
 def _peak(run: Run) -> Iterator[Reason]:
     model = load_models().get(str(run.get("configuration", "model")))
     gpu, precision = run.get("hardware", "gpu_name"), load_precisions().get(str(run.get("effective_precision")))
-    if not _completed(run) or model is None or precision is None or run.get("kind") != "measured":
+    if not run.completed or model is None or precision is None or run.get("kind") != "measured":
         return
     rates = [op.flops / op.time_s / 1e12 for op in run.ops if op.op in ("fprop", "dgrad", "wgrad") and op.time_s > 0]
     times, layers = sorted(run.timed_steps_s), run.get("configuration", "layers")

@@ -31,14 +31,9 @@ def bus_bandwidth(operation: str, size: int, gpus: int, time_s: float) -> float:
     return share[operation] * size / time_s
 
 
-def completed(run: Run) -> bool:
-    """Whether the launcher saw the run end well."""
-    return bool(run.get("outcome", "status") == "completed")
-
-
 def calls(run: Run) -> Iterator[Reason]:
     """Every operation, payload, size and repeat that run.json names, in order, and nothing else."""
-    if not completed(run):
+    if not run.completed:
         return
     operations, sizes, iterations = (run.get("configuration", key) for key in ("operations", "bytes", "iterations"))
     gpus = run.get("configuration", "gpus")
@@ -93,7 +88,7 @@ def times(run: Run) -> Iterator[Reason]:
 def log(run: Run) -> Iterator[Reason]:
     """log.txt states the median of each series: both must agree."""
     path = run.path / LOG
-    if not completed(run) or not path.is_file():
+    if not run.completed or not path.is_file():
         return
     text = path.read_text(encoding="utf-8", errors="replace")
     logged = {(m[1], m[2], int(m[3])): float(m[4]) for m in _LOGGED.finditer(text)}

@@ -28,14 +28,9 @@ _TIME_SHARE, _TIME_S = 0.1, 0.1
 _NOT_FROM_LOG = ("precision_not_stated", "start_missing", "resumed")
 
 
-def completed(run: Run) -> bool:
-    """Whether the launcher saw the run end well."""
-    return bool(run.get("outcome", "status") == "completed")
-
-
 def configuration(run: Run) -> Iterator[Reason]:
     """The experiment's name, and dimensions: the catalog's, but for what the run says was cut."""
-    if not completed(run):
+    if not run.completed:
         return
     if run.get("configuration", "name") != run.get("experiment"):
         yield Reason(
@@ -60,7 +55,7 @@ def steps(run: Run) -> Iterator[Reason]:
     """Every step from the first to the last, once; samples that follow from the batch."""
     total, batch = run.get("configuration", "steps"), run.get("configuration", "layout", "global_batch_samples")
     start = run.get(str(run.get("stack")), "resumed_at_step") or 0
-    if not completed(run):
+    if not run.completed:
         return
     if not all(isinstance(n, int) and 0 <= n <= MAX_STEPS for n in (total, start, batch)) or not total:
         yield Reason("steps_missing", f"{RUN_JSON} does not say believably how many steps there should be")
@@ -96,7 +91,7 @@ def finite(run: Run) -> Iterator[Reason]:
 def log(run: Run) -> Iterator[Reason]:
     """log.txt is the framework's own word: judged like anybody's log, and held against metrics.jsonl."""
     path = run.path / LOG
-    if not completed(run) or not path.is_file():
+    if not run.completed or not path.is_file():
         return
     try:
         runs = read_log(Source(path))
@@ -158,7 +153,7 @@ def peak(run: Run) -> Iterator[Reason]:
     precision = load_precisions().get(str(run.get("effective_precision")))
     gpus = _whole(run, "configuration", "layout", "gpus")
     times = run.timed_steps_s
-    if not completed(run) or precision is None or not gpus or not times or not run.get("hardware", "gpus"):
+    if not run.completed or precision is None or not gpus or not times or not run.get("hardware", "gpus"):
         return
     try:
         model = Model.model_validate(run.get("configuration", "dimensions"))

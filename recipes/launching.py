@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -13,7 +14,18 @@ from recipes.catalog import Capability, capability
 from recipes.catalog.reading import Entry
 from recipes.gpus import VISIBLE
 from recipes.ranks import why
-from recipes.runs import EXIT_FAILED, EXIT_OK, EXIT_UNSUPPORTED, LOG, RunFolder, git_state, sha256_of
+from recipes.runs import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_UNSUPPORTED,
+    FACTS,
+    LOG,
+    RunFolder,
+    git_state,
+    sha256_of,
+    to_json,
+    write_atomically,
+)
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 # environment variables that change what the libraries do
@@ -76,9 +88,9 @@ def refuse(runs: Path, stack: str, experiment: str, session_id: str, record: dic
     say(f"{experiment}: unsupported here: {reason}")
 
 
-def take_facts(folder: RunFolder, name: str, stack: str) -> dict[str, Any]:
-    """What the first rank left about itself in the file `name`, moved into run.json under its stack's name."""
-    path = folder.path / name
+def take_facts(folder: RunFolder, stack: str) -> dict[str, Any]:
+    """What the first rank left about itself, moved into run.json under its stack's name."""
+    path = folder.path / FACTS
     if not path.is_file():
         return {}
     facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -89,7 +101,7 @@ def take_facts(folder: RunFolder, name: str, stack: str) -> dict[str, Any]:
 
 
 def conclude(folder: RunFolder, code: int, done: bool) -> int:
-    """State a training run's outcome from its ranks' exit code; `done`: the last step was written.
+    """State a run's outcome from its ranks' exit code; `done`: everything that should be measured was written.
 
     Returns the launcher's exit code.
     """
@@ -102,6 +114,25 @@ def conclude(folder: RunFolder, code: int, done: bool) -> int:
     code = code or EXIT_FAILED
     folder.finish("failed", why(folder.path / LOG), code)
     return code
+
+
+def report(folder: RunFolder, args: argparse.Namespace) -> None:
+    """Say how a sealed run ended, and write the list of the session's run folders where it was asked for."""
+    record, path = folder.record, folder.path
+    say(f"{record['experiment']}: {record['outcome']['status']}: {record['outcome']['reason'] or path}")
+    if args.session_file:
+        runs = [path.relative_to(args.runs).as_posix()]
+        write_atomically(args.session_file, to_json({"session": record["session"]["id"], "runs": runs}))
+
+
+def run_parser(program: str, said: str | None, example: str) -> argparse.ArgumentParser:
+    """A command line with what every launcher of single runs takes. `said`: its module's docstring."""
+    parser = argparse.ArgumentParser(prog=program, description=(said or "").split("\n")[0])
+    parser.add_argument("experiment", help=f"a name, e.g. {example}")
+    parser.add_argument("--repeat", type=int, default=1, help="number of this repeat, for the run's name")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where run folders go")
+    parser.add_argument("--session-file", type=Path, help="write the list of run folders here when the run has ended")
+    return parser
 
 
 def rank() -> int:

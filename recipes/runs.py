@@ -27,6 +27,7 @@ from typing import Any
 SCHEMA_VERSION = 1
 MANIFEST = "MANIFEST.sha256"
 RUN_JSON, LOG, METRICS, POWER = "run.json", "log.txt", "metrics.jsonl", "power.csv"
+FACTS = "facts.json"  # what the first rank leaves for whoever seals the run; gone when it is sealed
 
 # Exit codes of every launcher, and so of the rules that call them.
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_UNSUPPORTED = 0, 1, 2, 3

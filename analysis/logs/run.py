@@ -94,6 +94,11 @@ class Run:
         return value
 
     @property
+    def completed(self) -> bool:
+        """Whether the launcher saw the run end well."""
+        return bool(self.get("outcome", "status") == "completed")
+
+    @property
     def name(self) -> str:
         """`<stack>/<experiment>/<run_id>`, by where the folder lies."""
         return "/".join(self.path.parts[-3:])

@@ -71,6 +71,13 @@ class HardwareFile(Entry):
         return self
 
 
+class GpuName(Entry):
+    """How a GPU is called in names of experiments, and its key in the catalog."""
+
+    name: str
+    key: str
+
+
 @cache
 def load_hardware() -> dict[str, Hardware]:
     """All GPUs by key. Raises CatalogError."""

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from recipes.catalog import load_hardware, lookup
+from recipes.catalog import GpuName, load_hardware, lookup
 from recipes.catalog.reading import Entry, read_yaml
 
 STACK = "collectives"
@@ -16,13 +16,6 @@ EXPERIMENTS = Path(__file__).with_name("experiments.yaml")
 Operation = Literal["all_reduce", "reduce_scatter", "all_gather", "send_recv"]
 Payload = Literal["bf16", "fp8"]
 BYTES_A_VALUE: dict[Payload, int] = {"bf16": 2, "fp8": 1}
-
-
-class GpuName(Entry):
-    """How the GPU is called in names, and its key in the catalog."""
-
-    name: str
-    key: str
 
 
 class ExperimentFile(Entry):

@@ -10,11 +10,8 @@ STEPS_FILE = f"{OUTPUT}/metrics.jsonl"  # MaxText's own metrics_file
 TOKENS = f"{OUTPUT}/tokens"
 
 
-def arguments(which: Experiment, checkpoint_every: int = 0) -> dict[str, Setting]:
-    """MaxText's configuration of an experiment; its token stream lies in `TOKENS` (recipes.maxtext.tokens).
-
-    `checkpoint_every` steps Orbax keeps a checkpoint; 0: none.
-    """
+def arguments(which: Experiment) -> dict[str, Setting]:
+    """MaxText's configuration of an experiment; its token stream lies in `TOKENS` (recipes.maxtext.tokens)."""
     size = which.dimensions
     return {
         "run_name": "run",
@@ -45,8 +42,7 @@ def arguments(which: Experiment, checkpoint_every: int = 0) -> dict[str, Setting
         "per_device_batch_size": which.layout.device_batch_samples,
         "ici_fsdp_parallelism": which.layout.fsdp,
         "quantization": which.quantization,
-        "enable_checkpointing": bool(checkpoint_every),
-        **({"checkpoint_period": checkpoint_every, "async_checkpointing": False} if checkpoint_every else {}),
+        "enable_checkpointing": False,
         "opt_type": "adamw",
         "tokenizer_path": "bytes",
         "jax_cache_dir": "",  # by default compiled steps of earlier runs are taken from the user's home folder

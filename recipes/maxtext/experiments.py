@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from recipes.catalog import CatalogError, Model, load_models, load_precisions, lookup
+from recipes.catalog import CatalogError, load_models, load_precisions, lookup
 from recipes.catalog.reading import Entry, read_yaml
+from recipes.training import TrainingExperiment, reduced
 
 STACK = "maxtext"
 EXPERIMENTS = Path(__file__).with_name("experiments.yaml")
-FACTS = "facts.json"  # what the first process leaves for whoever seals the run
 Tier = Literal["cpu"]
 Setting = str | int | float | bool
 # Set by the launcher from what an experiment is; `settings` may not say otherwise.
@@ -40,24 +40,14 @@ class Layout(Entry):
         return self
 
 
-class Experiment(Entry):
+class Experiment(TrainingExperiment):
     """One experiment, resolved: everything of ours that decides what MaxText trains."""
 
-    name: str
     tier: Tier
-    model: str
-    hardware: str = Field(description="the catalog's key, or `cpu`")
-    precision: str
     quantization: str = Field(description="MaxText's name; empty: none")
     emulated: bool = Field(default=False, description="through Transformer Engine's pure-JAX path, wherever it runs")
-    release: str
     layout: Layout
-    dimensions: Model
-    cut: tuple[str, ...] = Field(default=(), description="what is smaller than in the model, for every label")
-    steps: int = Field(gt=0)
-    seed: int
     settings: dict[str, Setting] = Field(default={}, description="further keys of MaxText's configuration")
-    baseline: str | None = Field(default=None, description="the experiment that it is compared with")
 
     @model_validator(mode="after")
     def _settings_decide_nothing_twice(self) -> Experiment:
@@ -71,11 +61,6 @@ class Experiment(Entry):
                 " nothing; leave use_qwix_quantization out"
             )
         return self
-
-    @property
-    def tokens(self) -> int:
-        """Tokens in one step."""
-        return self.layout.global_batch_samples * self.dimensions.sequence
 
 
 class Quantization(Entry):
@@ -124,20 +109,18 @@ def load_experiments() -> ExperimentFile:
 
 def _cpu() -> Iterator[dict[str, Any]]:
     rows = load_experiments()
-    tiny, full = rows.cpu, load_models()[rows.cpu.model]
+    tiny = rows.cpu
     start = f"{tiny.model}-cpu"
     for name in tiny.quantizations:
         quantization = rows.quantizations[name]
         yield {
             "name": f"{start}-{name}",
             "tier": "cpu",
-            "model": tiny.model,
+            **reduced(tiny.model, tiny.dimensions),
             "hardware": "cpu",
             **quantization.model_dump(),
             "emulated": bool(quantization.quantization),
             "layout": Layout(device_batch_samples=tiny.batch_samples, global_batch_samples=tiny.batch_samples),
-            "dimensions": full.model_copy(update=tiny.dimensions),
-            "cut": tuple(f"{key} {value} of {getattr(full, key)}" for key, value in tiny.dimensions.items()),
             "steps": tiny.steps,
             "settings": tiny.settings,
             "baseline": None if quantization.precision == "bf16" else f"{start}-{rows.baseline}",

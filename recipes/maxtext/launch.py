@@ -13,15 +13,14 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from recipes.catalog import CatalogError
 from recipes.host import probe_apart
-from recipes.launching import ask_gate, base_record, conclude, python_path, refuse, say, take_facts
+from recipes.launching import ask_gate, base_record, conclude, python_path, refuse, report, run_parser, say, take_facts
 from recipes.maxtext.arguments import OUTPUT
 from recipes.maxtext.emulation import ENVIRONMENT as EMULATION
-from recipes.maxtext.experiments import FACTS, STACK, Experiment, experiment, load_experiments
+from recipes.maxtext.experiments import STACK, Experiment, experiment, load_experiments
 from recipes.ranks import rank_command, run_ranks
 from recipes.runs import (
     EXIT_UNSUPPORTED,
@@ -29,8 +28,6 @@ from recipes.runs import (
     RunError,
     RunFolder,
     new_session_id,
-    to_json,
-    write_atomically,
 )
 
 LOCK = "envs/maxtext/requirements.lock"
@@ -84,25 +81,18 @@ def run(which: Experiment, args: argparse.Namespace) -> int:
     record["kind"] = "emulated" if narrow else "measured"
     with RunFolder(args.runs, STACK, which.name, f"{session_id}-r{args.repeat}", record) as folder:
         code = run_ranks(rank_command("recipes.maxtext.worker", 1), folder, environment)
-        facts = take_facts(folder, FACTS, STACK)
+        facts = take_facts(folder, STACK)
         folder.record["data"] = facts.pop("data", None)
         code = conclude(folder, code, facts.get("steps_done") == which.steps)
         shutil.rmtree(folder.path / OUTPUT, ignore_errors=True)
-    say(f"{which.name}: {folder.record['outcome']['status']}: {folder.record['outcome']['reason'] or folder.path}")
-    if args.session_file:
-        paths = [folder.path.relative_to(args.runs).as_posix()]
-        write_atomically(args.session_file, to_json({"session": session_id, "runs": paths}))
+    report(folder, args)
     return code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="maxtext", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("experiment", help="a name of `fewbits experiments`, e.g. llama3_8b-cpu-nvfp4")
+    parser = run_parser("maxtext", __doc__, "llama3_8b-cpu-nvfp4 (all: `fewbits experiments`)")
     parser.add_argument("--steps", type=int, help="default: experiments.yaml")
-    parser.add_argument("--repeat", type=int, default=1, help="number of this repeat, for the run's name")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where run folders go")
-    parser.add_argument("--session-file", type=Path, help="write the list of run folders here when the run has ended")
     args = parser.parse_args(arguments)
     args.runs = args.runs.absolute()
     try:

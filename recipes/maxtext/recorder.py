@@ -17,10 +17,10 @@ import jax
 from maxtext.common.metric_logger import MetricLogger
 from maxtext.utils import train_utils
 
-from recipes.maxtext.experiments import FACTS, Experiment
+from recipes.maxtext.experiments import Experiment
 from recipes.maxtext.proof import hadamard_products, narrow_types, proved_precision
 from recipes.maxtext.tokens import FIELDS
-from recipes.runs import METRICS, RunError, plain, to_json, write_atomically
+from recipes.runs import FACTS, METRICS, RunError, plain, to_json, write_atomically
 
 
 class _Lowered:

@@ -1,15 +1,13 @@
 """One process of a run: trains the experiment that run.json describes with MaxText's own trainer.
 
-In the run folder: python -m recipes.maxtext.worker [--checkpoint-every K]   (started by recipes.maxtext.launch)
+In the run folder: python -m recipes.maxtext.worker   (started by recipes.maxtext.launch)
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import sys
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ def resolved(config: Any) -> str:
     return "".join(f"{key} = {value!r}\n" for key, value in sorted(config.get_keys().items()))
 
 
-def train(which: Experiment, args: argparse.Namespace) -> None:
+def train(which: Experiment) -> None:
     """Set up emulation where it is asked for, then call MaxText's own `initialize` and `run`, recorded."""
     mended: list[str] = []
     if which.emulated:
@@ -51,21 +49,18 @@ def train(which: Experiment, args: argparse.Namespace) -> None:
 
     from recipes.maxtext.recorder import RunRecorder
 
-    values = arguments(which, args.checkpoint_every)
+    values = arguments(which)
     config, recorder = trainer.initialize(["maxtext", str(place / "configs/base.yml"), *command_line(values)])
     write_atomically(Path(RECIPE), resolved(config))
     with RunRecorder(Path(), which, {"data": data, "mended": mended}):
         trainer.run(config, recorder)
 
 
-def main(arguments_: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m recipes.maxtext.worker")
-    parser.add_argument("--checkpoint-every", type=int, default=0)
-    args = parser.parse_args(arguments_)
     which = Experiment.model_validate(json.loads(Path(RUN_JSON).read_text(encoding="utf-8"))["configuration"])
     try:
-        train(which, args)
+        train(which)
     except RunError as error:
         print(f"RunError: {error}", file=sys.stderr, flush=True)
         return EXIT_FAILED

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import Field, model_validator
 
-from recipes.catalog import load_hardware, load_models, load_precisions, lookup
+from recipes.catalog import GpuName, load_hardware, load_models, load_precisions, lookup
 from recipes.catalog.reading import Entry, read_yaml
 
 EXPERIMENTS = Path(__file__).with_name("experiments.yaml")
@@ -53,13 +53,6 @@ class Depth(Entry):
     layers: int = Field(gt=0)
     micro_batches: int = Field(gt=0)
     steps: int | None = Field(default=None, gt=0, description="where not the default of one GPU")
-
-
-class GpuName(Entry):
-    """How the GPU is called in names, and its key in the catalog."""
-
-    name: str
-    key: str
 
 
 class Narrow(Entry):

@@ -13,10 +13,10 @@ from pydantic import Field, ValidationError, model_validator
 from recipes.catalog import CatalogError, Model, capability, load_hardware, load_models, lookup
 from recipes.catalog.reading import Entry
 from recipes.nemo.experiment_file import Narrow, load_experiments
+from recipes.training import TrainingExperiment, reduced
 
 STACK = "nemo"
 HERE = Path(__file__).parent
-FACTS = "facts.json"  # what the first rank leaves for whoever seals the run
 Tier = Literal["cluster", "one_gpu", "one_host", "cpu"]
 
 
@@ -59,21 +59,12 @@ class Layout(Entry):
         return self.global_batch_samples // (self.micro_batch_samples * self.data_parallel)
 
 
-class Experiment(Entry):
+class Experiment(TrainingExperiment):
     """One experiment, resolved: everything of ours that decides what NeMo trains."""
 
-    name: str
     tier: Tier
-    model: str
-    hardware: str = Field(description="the catalog's key, or `cpu`")
-    precision: str
-    release: str
     gpus_per_node: int = Field(gt=0)
     layout: Layout
-    dimensions: Model
-    cut: tuple[str, ...] = Field(default=(), description="what is smaller than in the model, for every label")
-    steps: int = Field(gt=0)
-    seed: int
     first_last_layers_bf16: bool = False
     rowwise_weight_cast: bool = Field(
         default=False, description="weights cast to FP8 without the transpose that Transformer Engine 2.7 added"
@@ -82,7 +73,6 @@ class Experiment(Entry):
         default=False, description="no tensor-parallel overlap through userbuffers, which use NVLink multicast"
     )
     matched: bool = Field(default=False, description="in the layout of the BF16 recipe, not in NVIDIA's own")
-    baseline: str | None = Field(default=None, description="the experiment that a speedup is taken over")
 
     @model_validator(mode="after")
     def _whole_nodes(self) -> Experiment:
@@ -164,12 +154,9 @@ def _scaled(model: Model, layers: int) -> dict[str, int]:
 
 
 def _cut(model: str, changes: dict[str, int]) -> dict[str, Any]:
-    """The model, its dimensions after `changes`, and what they cut, in words."""
-    full = load_models()[model]
-    words = {key: f"{key} {value} of {getattr(full, key)}" for key, value in changes.items()}
-    if "layers" in changes:
-        words["layers"] = f"{changes['layers']} of {full.layers} layers"
-    return {"model": model, "dimensions": full.model_copy(update=changes), "cut": tuple(words.values())}
+    """The model, its dimensions after `changes`, and what they cut, layers first in their own words."""
+    words = {"layers": f"{changes['layers']} of {load_models()[model].layers} layers"} if "layers" in changes else {}
+    return reduced(model, changes, words)
 
 
 def _one_gpu() -> Iterator[dict[str, Any]]:
@@ -231,15 +218,12 @@ def _cpu() -> Iterator[dict[str, Any]]:
     rows = load_experiments().cpu
     models = list(load_experiments().one_gpu.scaled)
     for model in models:
-        full = load_models()[model]
         common = {
+            **reduced(model, rows.dimensions),
             "tier": "cpu",
-            "model": model,
             "hardware": "cpu",
             "precision": "bf16",
             "release": MAIN_RELEASE,
-            "dimensions": full.model_copy(update=rows.dimensions),
-            "cut": tuple(f"{key} {value} of {getattr(full, key)}" for key, value in rows.dimensions.items()),
             "steps": rows.steps,
         }
         batch = {

@@ -24,9 +24,20 @@ from recipes.catalog import CatalogError, find_gpu, load_hardware, parameters
 from recipes.checkpoints import set_aside
 from recipes.gpus import lent_gpus
 from recipes.host import probe_apart
-from recipes.launching import NO_MULTICAST, ask_gate, base_record, conclude, python_path, refuse, say, take_facts
+from recipes.launching import (
+    NO_MULTICAST,
+    ask_gate,
+    base_record,
+    conclude,
+    python_path,
+    refuse,
+    report,
+    run_parser,
+    say,
+    take_facts,
+)
 from recipes.nemo.experiment_file import load_experiments
-from recipes.nemo.experiments import FACTS, STACK, Experiment, experiment
+from recipes.nemo.experiments import STACK, Experiment, experiment
 from recipes.power import PowerSampler
 from recipes.ranks import ERROR, rank_command, run_ranks, take_rank_logs
 from recipes.runs import (
@@ -37,8 +48,6 @@ from recipes.runs import (
     RunError,
     RunFolder,
     new_session_id,
-    to_json,
-    write_atomically,
 )
 
 # environment of every rank, from NVIDIA's performance scripts and from running without a network
@@ -225,28 +234,21 @@ def run(which: Experiment, args: argparse.Namespace) -> int:
     record["kind"] = "measured" if answer.status == "native" else "emulated"
     with RunFolder(args.runs, STACK, which.name, f"{session_id}-r{args.repeat}", record) as folder:
         code = train(which, folder, host, args, environment)
-        facts = take_facts(folder, FACTS, STACK)
+        facts = take_facts(folder, STACK)
         done = facts.get("steps_done") == which.steps
         if args.ranks and not done and code <= 128:  # a job that is being cancelled has no time to look at ranks
             take_failed_ranks(folder.path, args.ranks)
         code = conclude(folder, code, done)
         kept = tidy(folder.path, bool(args.checkpoint_every) and (code == EXIT_OK or code > 128))
         folder.record["checkpoint"] = kept
-    say(f"{which.name}: {folder.record['outcome']['status']}: {folder.record['outcome']['reason'] or folder.path}")
-    if args.session_file:
-        paths = [folder.path.relative_to(args.runs).as_posix()]
-        write_atomically(args.session_file, to_json({"session": session_id, "runs": paths}))
+    report(folder, args)
     return code
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Command line to arguments."""
-    parser = argparse.ArgumentParser(prog="nemo", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("experiment", help="a name of `fewbits experiments`, e.g. llama3_8b-cpu-bf16")
+    parser = run_parser("nemo", __doc__, "llama3_8b-cpu-bf16 (all: `fewbits experiments`)")
     parser.add_argument("--steps", type=int, help="default: experiments.yaml")
-    parser.add_argument("--repeat", type=int, default=1, help="number of this repeat, for the run's name")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where run folders go")
-    parser.add_argument("--session-file", type=Path, help="write the list of run folders here when the run has ended")
     parser.add_argument("--checkpoint-every", type=int, default=0, metavar="K", help="keep a checkpoint every K steps")
     parser.add_argument("--resume", type=Path, help="checkpoint to go on from")
     parser.add_argument("--session", help="id of the session (default: a new one); Slurm jobs are told theirs")

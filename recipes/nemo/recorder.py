@@ -13,9 +13,8 @@ import torch
 
 from recipes.effective import attention_backend, effective_precision
 from recipes.launching import rank
-from recipes.nemo.experiments import FACTS
 from recipes.nemo.occupancy import occupancy
-from recipes.runs import METRICS, RunError, plain, to_json, write_atomically
+from recipes.runs import FACTS, METRICS, RunError, plain, to_json, write_atomically
 
 
 class RunRecorder(lightning.Callback):  # type: ignore[misc]
