@@ -37,7 +37,7 @@ def build(raw: Path, published: Path) -> Exhibit:
     total = len(evidence.judged)
     caption = (
         f"{total} published runs: {total - len(rows)} valid, {len(rows)} in no table. Each excluded run is listed with"
-        " every reason found; the chart counts all runs by verdict."
+        " every reason found; the chart counts all runs by verdict and stack."
     )
     return Exhibit(
         "excluded_runs", "Runs that entered no table, and why", caption, frame, _chart(evidence_counts(evidence.judged))
@@ -50,14 +50,17 @@ def evidence_counts(judged: Any) -> list[dict[str, Any]]:
     for item in judged:
         key = (item.run.path.parts[-3], item.verdict)
         counts[key] = counts.get(key, 0) + 1
-    return [{"stack": stack, "verdict": verdict, "runs": n} for (stack, verdict), n in sorted(counts.items())]
+    order = sorted(counts.items(), key=lambda item: (-VERDICTS.index(item[0][1]), item[0][0]))
+    return [
+        {"name": f"{verdict}, {stack}", "stack": stack, "verdict": verdict, "runs": n} for (stack, verdict), n in order
+    ]
 
 
 def _chart(counts: list[dict[str, Any]]) -> alt.LayerChart:
     base = alt.Chart(alt.Data(values=counts)).encode(
-        y=alt.Y("verdict:N", sort=list(reversed(VERDICTS)), title=None),
+        y=alt.Y("name:N", sort=[one["name"] for one in counts], title=None, axis=alt.Axis(labelLimit=240)),
         x=alt.X("runs:Q", title="Published runs"),
     )
     bars = base.mark_bar(color="#0072B2").encode(tooltip=["stack:N", "verdict:N", "runs:Q"])
     numbers = base.mark_text(align="left", dx=4).encode(text="runs:Q")
-    return (bars + numbers).properties(width=420, height=120)
+    return (bars + numbers).properties(width=420, height=alt.Step(22))
