@@ -19,3 +19,4 @@ compile --python-version 3.12 --python-platform x86_64-manylinux_2_31 --no-deps 
     -o nemo_25_07/release.lock
 # MaxText's wheel asks for nothing by itself: every package is named, and none brings another
 compile --python-version 3.12 $linux --no-deps maxtext/requirements.in -o maxtext/requirements.lock
+compile --python-version 3.12 $linux --no-deps maxtext_gpu/requirements.in -o maxtext_gpu/requirements.lock

@@ -91,6 +91,14 @@ def mxfp8(values: Floats, form: Format = E4M3) -> Quantized:
     return Quantized(data.reshape(values.shape), scales, (data * scales[..., None]).reshape(values.shape))
 
 
+def _to_largest(wanted: float, largest: np.float32) -> np.float32:
+    """The FP32 factor that takes `largest` to `wanted`; 1 for zeros, and FP32's largest where it would be infinite."""
+    if not largest:
+        return np.float32(1)
+    with np.errstate(over="ignore"):
+        return np.minimum(np.float32(wanted) / largest, np.finfo(np.float32).max)
+
+
 def nvfp4(values: Floats, square: bool = False) -> Quantized:
     """NVFP4 of a matrix: an E4M3 scale a block, and one FP32 scale for all.
 
@@ -100,7 +108,7 @@ def nvfp4(values: Floats, square: bool = False) -> Quantized:
     high = NV_BLOCK if square else 1
     blocks = values.reshape(rows // high, high, columns // NV_BLOCK, NV_BLOCK)
     largest = np.abs(values).max()
-    tensor = np.float32(E2M1.largest * E4M3.largest) / largest if largest else np.float32(1)
+    tensor = _to_largest(E2M1.largest * E4M3.largest, largest)
     inverse = np.float32(1) / tensor
     wanted = np.abs(blocks).max(axis=(1, 3)) / np.float32(E2M1.largest) * tensor
     scales = rounded(wanted.astype(np.float32), E4M3)
@@ -114,6 +122,6 @@ def nvfp4(values: Floats, square: bool = False) -> Quantized:
 def per_tensor(values: Floats, form: Format = E4M3) -> Quantized:
     """FP8 current scaling: one FP32 scale that takes the largest value to the format's."""
     largest = np.abs(values).max()
-    scale = np.float32(form.largest) / largest if largest else np.float32(1)
+    scale = _to_largest(form.largest, largest)
     data, inverse = rounded(values * scale, form), np.float32(1) / scale
     return Quantized(data, np.full((), inverse, dtype=np.float32), np.asarray(data / scale, dtype=np.float32))

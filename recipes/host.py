@@ -6,9 +6,10 @@ import contextlib
 import importlib
 import importlib.metadata
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from recipes.runs import RunError
@@ -33,7 +34,20 @@ LIBRARIES = (
     "pydantic",
 )
 # of the stacks on JAX, where maxtext is installed: a GPU host may have JAX for other reasons
-JAX_LIBRARIES = ("maxtext", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "qwix", "grain", "ml_dtypes")
+JAX_LIBRARIES = (
+    "maxtext",
+    "jax",
+    "jaxlib",
+    "jax-cuda13-plugin",
+    "jax-cuda13-pjrt",
+    "transformer_engine_jax",
+    "flax",
+    "optax",
+    "orbax-checkpoint",
+    "qwix",
+    "grain",
+    "ml_dtypes",
+)
 
 
 def versions() -> dict[str, str]:
@@ -120,12 +134,13 @@ def probe() -> dict[str, Any]:
     }
 
 
-def probe_apart() -> dict[str, Any]:
-    """`probe()` in a process of its own, so that a launcher that only starts others holds no GPU memory.
+def probe_apart(module: str = "recipes.host", environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """`probe()` of a module in a process of its own, so that a launcher that only starts others holds no GPU memory.
 
-    Raises RunError when the probe dies.
+    `environment` is added to this one's. Raises RunError when the probe dies.
     """
-    done = subprocess.run([sys.executable, "-m", "recipes.host"], capture_output=True, text=True)
+    around = {**os.environ, **(environment or {})}
+    done = subprocess.run([sys.executable, "-m", module], capture_output=True, text=True, env=around)
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["no message"])[-1][:300]
         raise RunError(f"this host could not be read: {said}")

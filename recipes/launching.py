@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recipes.catalog import Capability, capability
+from recipes.catalog import Capability, capability, find_gpu, load_hardware
 from recipes.catalog.reading import Entry
 from recipes.gpus import VISIBLE
-from recipes.ranks import why
+from recipes.ranks import ERROR, why
 from recipes.runs import (
     EXIT_FAILED,
     EXIT_OK,
@@ -30,6 +32,10 @@ from recipes.runs import (
 CHECKOUT = Path(__file__).resolve().parents[1]
 # environment variables that change what the libraries do
 VARIABLES = ("NVTE_", "CUDA_", "CUBLAS_", "CUDNN_", "NCCL_", "TORCH_", "PYTORCH_", "NEMO_", "XLA_", "JAX_")
+# container image of a Slurm job, told by its script
+IMAGE = "FEWBITS_IMAGE"
+RANKS_WAIT_S = 10.0
+MOST_RANKS = 8  # of a failed job, kept logs
 # NVLink multicast off: a host that is shared with others may not allow it
 NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "UB_SKIPMC": "1", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
 
@@ -41,6 +47,14 @@ def ask_gate(precision: str, host: dict[str, Any], stack: str, release: str) -> 
     major, minor = host["compute_capability"]
     cuda = tuple(int(part) for part in str(host["cuda"]).split(".")[:2])
     return capability(precision, (major, minor), stack, release, (cuda[0], cuda[1]))
+
+
+def is_hardware(key: str, host: dict[str, Any]) -> bool:
+    """Whether a host's GPU is the catalog's `key`; names unknown to the catalog count by compute capability."""
+    named = find_gpu(host["gpu_name"])
+    if named is not None:
+        return named == key
+    return tuple(host["compute_capability"]) == load_hardware()[key].compute_capability
 
 
 def python_path() -> str:
@@ -100,6 +114,14 @@ def take_facts(folder: RunFolder, stack: str) -> dict[str, Any]:
     return facts
 
 
+def take_failed_ranks(folder: Path, ranks: Path) -> None:
+    """Of a Slurm job's other ranks, whose logs lie in `ranks`, those that name an error, into the run folder."""
+    time.sleep(RANKS_WAIT_S)  # they fail after the one that failed first, or are still writing
+    failed = [log for log in sorted(ranks.glob("rank-*.log")) if ERROR.search(log.read_text(errors="replace"))]
+    for log in failed[:MOST_RANKS]:
+        shutil.copy(log, folder / log.name)
+
+
 def conclude(folder: RunFolder, code: int, done: bool) -> int:
     """State a run's outcome from its ranks' exit code; `done`: everything that should be measured was written.
 
@@ -135,9 +157,38 @@ def run_parser(program: str, said: str | None, example: str) -> argparse.Argumen
     return parser
 
 
+def add_training_options(parser: argparse.ArgumentParser) -> None:
+    """What launchers of training stacks take besides."""
+    parser.add_argument("--steps", type=int, help="default: experiments.yaml")
+    parser.add_argument("--checkpoint-every", type=int, default=0, metavar="K", help="keep a checkpoint every K steps")
+    parser.add_argument("--resume", type=Path, help="checkpoint to go on from")
+    parser.add_argument("--session", help="id of the session (default: a new one); Slurm jobs are told theirs")
+    parser.add_argument("--ranks", type=Path, help="in a Slurm job, where the other ranks write")
+
+
+def launched(args: argparse.Namespace) -> argparse.Namespace:
+    """Arguments with absolute paths, since ranks work in the run folder."""
+    for name in ("runs", "resume", "ranks"):
+        path = getattr(args, name)
+        setattr(args, name, path.absolute() if path else None)
+    return args
+
+
+def resumed_from(checkpoint: Path) -> str:
+    """What run.json says of a checkpoint: by run and step; where runs lie is this machine's."""
+    return "/".join(checkpoint.parts[-4:])
+
+
 def rank() -> int:
     """This process's rank, as torchrun or Slurm numbers it; 0 where neither started it."""
     return int(os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or 0)
+
+
+def without_folders(trace: str) -> str:
+    """A traceback without the folders that libraries lie in: a log is published, and they are this machine's."""
+    for folder in sorted(filter(None, sys.path), key=len, reverse=True):
+        trace = trace.replace(folder.rstrip("/") + "/", "<site>/")
+    return trace
 
 
 def say(line: str) -> None:

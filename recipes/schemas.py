@@ -17,7 +17,7 @@ from recipes.catalog.hardware import HardwareFile
 from recipes.catalog.models import ModelFile
 from recipes.catalog.precisions import PrecisionFile
 from recipes.collectives.experiments import ExperimentFile as CollectivesExperimentFile
-from recipes.maxtext.experiments import ExperimentFile as MaxtextExperimentFile
+from recipes.maxtext.experiment_file import ExperimentFile as MaxtextExperimentFile
 from recipes.nemo.experiment_file import ExperimentFile as NemoExperimentFile
 from recipes.runs import to_json, write_atomically
 from recipes.settings import Settings

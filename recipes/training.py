@@ -31,3 +31,18 @@ def reduced(model: str, changes: Mapping[str, int], words: Mapping[str, str] | N
     full = load_models()[model]
     said = {key: f"{key} {value} of {getattr(full, key)}" for key, value in changes.items()} | dict(words or {})
     return {"model": model, "dimensions": full.model_copy(update=dict(changes)), "cut": tuple(said.values())}
+
+
+VOCABULARY_UNIT = 128  # megatron-core pads a vocabulary to multiples of it, for each tensor-parallel rank
+
+
+def scaled_dimensions(model: Model, layers: int) -> dict[str, int]:
+    """Layers cut, and the vocabulary like them, so that embedding, head and loss weigh as in the whole model."""
+    vocabulary = round(model.vocabulary * layers / model.layers / VOCABULARY_UNIT) * VOCABULARY_UNIT
+    return {"layers": layers, "vocabulary": vocabulary}
+
+
+def cut_model(model: str, changes: Mapping[str, int]) -> dict[str, Any]:
+    """The model, its dimensions after `changes`, and what they cut, layers in their own words."""
+    words = {"layers": f"{changes['layers']} of {load_models()[model].layers} layers"} if "layers" in changes else {}
+    return reduced(model, changes, words)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from pathlib import Path
 from types import TracebackType
@@ -53,7 +54,8 @@ class _Step:
         return getattr(self._step, name)
 
     def lower(self, state: Any, batch: Any) -> Any:
-        lowered = self._step.lower(state, {key: batch[key] for key in FIELDS})
+        fields = batch if self._recorder.which.synthetic else {key: batch[key] for key in FIELDS}
+        lowered = self._step.lower(state, fields)
         self._recorder.prove(lowered.as_text(), state)
         return _Lowered(lowered, self)
 
@@ -75,13 +77,20 @@ class RunRecorder:
 
     def __init__(self, folder: Path, which: Experiment, facts: dict[str, Any]) -> None:
         self.folder, self.which, self.facts = folder, which, dict(facts)
+        self.first = bool(jax.process_index() == 0)
         self._ends: list[tuple[float, float]] = []
         self._last: float | None = None
         self._lines: Any = None
         self._plain = (train_utils.jit_train_and_eval_step, MetricLogger.write_metrics_locally)
 
-    def __enter__(self) -> RunRecorder:
+    def __enter__(self) -> bool:
+        """Start to record; returns whether this is the process that writes, the first. Raises RunError.
+
+        Nothing is ever added to an earlier run's values.
+        """
         compiled, recorder = self._plain[0], self
+        if self.first and (self.folder / METRICS).is_file() and (self.folder / METRICS).stat().st_size:
+            raise RunError(f"{METRICS} holds an earlier run's values; a run needs a folder of its own")
 
         def with_recorder(*args: Any, **named: Any) -> Any:
             train_step, eval_step = compiled(*args, **named)
@@ -90,17 +99,20 @@ class RunRecorder:
         def line(logger: Any, metrics: Any, step: int) -> None:
             recorder.write(metrics["scalar"], step, logger.start_step)
 
-        self._lines = (self.folder / METRICS).open("a", encoding="utf-8", newline="\n")
+        self._lines = (self.folder / METRICS if self.first else Path(os.devnull)).open(
+            "a", encoding="utf-8", newline="\n"
+        )
         train_utils.jit_train_and_eval_step = with_recorder
         MetricLogger.write_metrics_locally = line
-        return self
+        return self.first
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         train_utils.jit_train_and_eval_step, MetricLogger.write_metrics_locally = self._plain
         self._lines.close()
-        write_atomically(self.folder / FACTS, to_json(self.facts))
+        if self.first:
+            write_atomically(self.folder / FACTS, to_json(self.facts))
 
     def prove(self, text: str, state: Any) -> None:
         """Read the precision of the lowered step. Raises RunError when it is not the experiment's."""

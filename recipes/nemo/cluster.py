@@ -19,10 +19,9 @@ from typing import Any
 import nemo_run
 from nemo.lightning.run.plugins import PerfEnvPlugin
 
-from recipes.launching import CHECKOUT
+from recipes.launching import CHECKOUT, IMAGE
 from recipes.nemo.experiment_file import load_experiments
 from recipes.nemo.experiments import Experiment, experiment
-from recipes.nemo.launch import IMAGE
 from recipes.nemo.recipe import recipe
 from recipes.runs import git_state
 

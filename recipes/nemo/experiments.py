@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from recipes.catalog import CatalogError, Model, capability, load_hardware, load_models, lookup
+from recipes.catalog import CatalogError, capability, load_hardware, load_models, lookup
 from recipes.catalog.reading import Entry
 from recipes.nemo.experiment_file import Narrow, load_experiments
-from recipes.training import TrainingExperiment, reduced
+from recipes.training import TrainingExperiment, cut_model, reduced, scaled_dimensions
 
 STACK = "nemo"
 HERE = Path(__file__).parent
@@ -92,7 +92,6 @@ class Experiment(TrainingExperiment):
 
 
 MAIN_RELEASE = "25.04"
-VOCABULARY_UNIT = 128  # megatron-core pads a vocabulary to multiples of it, for each tensor-parallel rank
 
 
 @cache
@@ -147,26 +146,14 @@ def _cluster() -> Iterator[dict[str, Any]]:
                 yield {**one, "name": name, "layout": layout}
 
 
-def _scaled(model: Model, layers: int) -> dict[str, int]:
-    """Layers cut, and the vocabulary like them."""
-    vocabulary = round(model.vocabulary * layers / model.layers / VOCABULARY_UNIT) * VOCABULARY_UNIT
-    return {"layers": layers, "vocabulary": vocabulary}
-
-
-def _cut(model: str, changes: dict[str, int]) -> dict[str, Any]:
-    """The model, its dimensions after `changes`, and what they cut, layers first in their own words."""
-    words = {"layers": f"{changes['layers']} of {load_models()[model].layers} layers"} if "layers" in changes else {}
-    return reduced(model, changes, words)
-
-
 def _one_gpu() -> Iterator[dict[str, Any]]:
     rows = load_experiments().one_gpu
     cuts = [(model, depth, {"layers": depth.layers}, "") for model, depth in rows.models.items()]
     for model, depth in rows.scaled.items():
-        cuts.append((model, depth, _scaled(load_models()[model], depth.layers), "-scaled"))
+        cuts.append((model, depth, scaled_dimensions(load_models()[model], depth.layers), "-scaled"))
     for model, depth, changes, end in cuts:
         common = {
-            **_cut(model, changes),
+            **cut_model(model, changes),
             "tier": "one_gpu",
             "hardware": rows.hardware.key,
             "gpus_per_node": 1,
@@ -191,15 +178,15 @@ def _one_host() -> Iterator[dict[str, Any]]:
         for gpus in whole.gpus:
             samples = base.global_batch_samples * gpus // base.gpus
             layout = Layout.model_validate({**base.model_dump(), "gpus": gpus, "global_batch_samples": samples})
-            one = {**common, **_cut(model, {}), "gpus_per_node": gpus, "layout": layout}
+            one = {**common, **cut_model(model, {}), "gpus_per_node": gpus, "layout": layout}
             yield from _precisions(rows, f"{model}-{rows.hardware.name}x{gpus}", "", one)
     for model, parallel in rows.models.items():
         changes = {"layers": parallel.layers}
         if parallel.scaled:
-            changes = _scaled(load_models()[model], parallel.layers)
+            changes = scaled_dimensions(load_models()[model], parallel.layers)
         for name in parallel.layouts:
             layout = Layout.model_validate({**rows.layouts[name], "global_batch_samples": parallel.samples})
-            one = {**common, **_cut(model, changes), "gpus_per_node": layout.gpus, "layout": layout}
+            one = {**common, **cut_model(model, changes), "gpus_per_node": layout.gpus, "layout": layout}
             end = f"-{name}" + ("-scaled" if parallel.scaled else "")
             yield from _precisions(rows, f"{model}-{rows.hardware.name}x{layout.gpus}", end, one)
 

@@ -15,31 +15,36 @@ import re
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from recipes.catalog import CatalogError, find_gpu, load_hardware, parameters
+from recipes.catalog import CatalogError, parameters
 from recipes.checkpoints import set_aside
 from recipes.gpus import lent_gpus
 from recipes.host import probe_apart
 from recipes.launching import (
+    IMAGE,
     NO_MULTICAST,
+    add_training_options,
     ask_gate,
     base_record,
     conclude,
+    is_hardware,
+    launched,
     python_path,
     refuse,
     report,
+    resumed_from,
     run_parser,
     say,
     take_facts,
+    take_failed_ranks,
 )
 from recipes.nemo.experiment_file import load_experiments
 from recipes.nemo.experiments import STACK, Experiment, experiment
 from recipes.power import PowerSampler
-from recipes.ranks import ERROR, rank_command, run_ranks, take_rank_logs
+from recipes.ranks import rank_command, run_ranks, take_rank_logs
 from recipes.runs import (
     EXIT_OK,
     EXIT_UNSUPPORTED,
@@ -71,23 +76,11 @@ BYTES_HELD, BYTES_SHARED = 4, 16
 
 # where NeMo and its libraries write beside a run's own files
 HOMES = ("NEMO_HOME", "NEMORUN_HOME", "MPLCONFIGDIR", "HF_HOME")
-# container image of a Slurm job, told by its script
-IMAGE = "FEWBITS_IMAGE"
-RANKS_WAIT_S = 10.0
-MOST_RANKS = 8  # of a failed job, kept logs
 
 
 def release_of(version: str) -> str:
     """The numbers a version starts with: 2.3.0 of 2.3.0rc1 or 2.3.0+abc."""
     return (re.match(r"\d+(?:\.\d+)*", version) or [""])[0]
-
-
-def is_hardware(key: str, host: dict[str, Any]) -> bool:
-    """Whether a host's GPU is the catalog's `key`; names unknown to the catalog count by compute capability."""
-    named = find_gpu(host["gpu_name"])
-    if named is not None:
-        return named == key
-    return tuple(host["compute_capability"]) == load_hardware()[key].compute_capability
 
 
 def memory_need_bytes(which: Experiment) -> int:
@@ -184,14 +177,6 @@ def train(
         return run_ranks(command(which, args), folder, {**environment, **dict.fromkeys(HOMES, scratch)})
 
 
-def take_failed_ranks(folder: Path, ranks: Path) -> None:
-    """Of a Slurm job's other ranks, whose logs lie in `ranks`, those that name an error, into the run folder."""
-    time.sleep(RANKS_WAIT_S)  # they fail after the one that failed first, or are still writing
-    failed = [log for log in sorted(ranks.glob("rank-*.log")) if ERROR.search(log.read_text(errors="replace"))]
-    for log in failed[:MOST_RANKS]:
-        shutil.copy(log, folder / log.name)
-
-
 def tidy(folder: Path, keep_checkpoints: bool) -> dict[str, Any] | None:
     """Flatten the logs of further ranks to rank-N.log, drop NeMo's own folder; returns what was kept as checkpoints."""
     take_rank_logs(folder)
@@ -209,8 +194,7 @@ def run(which: Experiment, args: argparse.Namespace) -> int:
     session_id = args.session or new_session_id()
     session = {"id": session_id, "repeat": args.repeat, "resumed_from": None}
     if args.resume:
-        # by run and step; where runs lie is this machine's
-        session["resumed_from"] = "/".join(args.resume.parts[-4:])
+        session["resumed_from"] = resumed_from(args.resume)
     locks = ["envs/nemo/requirements.lock", "envs/nemo/release.lock"]
     if which.tier != "cpu":
         locks[0] = "envs/nemo_gpu/requirements.lock"
@@ -248,26 +232,14 @@ def run(which: Experiment, args: argparse.Namespace) -> int:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Command line to arguments."""
     parser = run_parser("nemo", __doc__, "llama3_8b-cpu-bf16 (all: `fewbits experiments`)")
-    parser.add_argument("--steps", type=int, help="default: experiments.yaml")
-    parser.add_argument("--checkpoint-every", type=int, default=0, metavar="K", help="keep a checkpoint every K steps")
-    parser.add_argument("--resume", type=Path, help="checkpoint to go on from")
-    parser.add_argument("--session", help="id of the session (default: a new one); Slurm jobs are told theirs")
-    parser.add_argument("--ranks", type=Path, help="in a Slurm job, where the other ranks write (recipes.nemo.task)")
+    add_training_options(parser)
     parser.add_argument("--profile-step", type=int, default=-1, metavar="N", help="profile step N into kernels.csv")
-    return parser.parse_args(arguments)
-
-
-def launched(args: argparse.Namespace) -> argparse.Namespace:
-    """Arguments with absolute paths, since ranks work in the run folder."""
-    for name in ("runs", "resume", "ranks"):
-        path = getattr(args, name)
-        setattr(args, name, path.absolute() if path else None)
-    return args
+    return launched(parser.parse_args(arguments))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    args = launched(parse(arguments))
+    args = parse(arguments)
     try:
         which = experiment(args.experiment)
         if args.steps:

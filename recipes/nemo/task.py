@@ -16,7 +16,7 @@ from pathlib import Path
 
 from recipes.launching import rank, say
 from recipes.nemo.experiments import STACK, experiment
-from recipes.nemo.launch import HOMES, command, launched, main, parse, rank_environment
+from recipes.nemo.launch import HOMES, command, main, parse, rank_environment
 from recipes.runs import EXIT_FAILED, RUN_JSON, run_pattern
 
 # the first rank reads the node and imports Transformer Engine before it opens the run folder
@@ -25,7 +25,7 @@ PATIENCE_S = 900.0
 
 def joined(arguments: Sequence[str]) -> int:
     """Become a rank of the run that the first task has opened; returns only when there is none."""
-    args = launched(parse(arguments))
+    args = parse(arguments)
     which = experiment(args.experiment)
     run_id = f"{args.session}-r{args.repeat}"
     folder = Path(run_pattern(str(args.runs)).format(stack=STACK, experiment=which.name, run_id=run_id))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from recipes.launching import rank
+from recipes.launching import rank, without_folders
 from recipes.nemo.experiments import Experiment
 from recipes.runs import EXIT_FAILED, EXIT_OK, RUN_JSON, write_atomically
 
@@ -46,13 +46,6 @@ def build(which: Experiment, args: argparse.Namespace) -> tuple[Any, Any]:
     last = which.dimensions.layers - 1
     recorder = RunRecorder(".", which.precision, [0, last] if which.first_last_layers_bf16 else [], args.profile_step)
     return made, recorder
-
-
-def without_folders(trace: str) -> str:
-    """A traceback without the folders that libraries lie in: a log is published, and they are this machine's."""
-    for folder in sorted(filter(None, sys.path), key=len, reverse=True):
-        trace = trace.replace(folder.rstrip("/") + "/", "<site>/")
-    return trace
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -70,6 +70,12 @@ def test_nvfp4_errs_by_no_more_than_its_coarsest_step(values: np.ndarray, square
     assert (np.abs(done.dequantized - values) <= largest * 0.26 + 1e-30).all()
 
 
+def test_values_too_small_to_scale_stay_finite() -> None:
+    tiny = np.full((16, 32), np.float32(1e-45))
+    for done in (mxfp8(tiny), nvfp4(tiny), nvfp4(tiny, square=True), per_tensor(tiny)):
+        assert np.isfinite(done.dequantized).all()
+
+
 def test_all_zeros_stay_zeros() -> None:
     zeros = np.zeros((16, 32), np.float32)
     for done in (mxfp8(zeros), nvfp4(zeros), nvfp4(zeros, square=True), per_tensor(zeros)):

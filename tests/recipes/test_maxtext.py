@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -19,8 +18,9 @@ from analysis.logs import read_run
 from recipes.catalog import CatalogError
 from recipes.maxtext.arguments import arguments
 from recipes.maxtext.emulation import emulate
+from recipes.maxtext.environment import check_host, rank_environment
 from recipes.maxtext.experiments import Experiment, all_experiments, experiment
-from recipes.maxtext.launch import check_host, run
+from recipes.maxtext.launch import parse, run
 from recipes.maxtext.proof import hadamard_products, narrow_types, proved_precision
 from recipes.maxtext.standin import StandIn
 from recipes.maxtext.tokens import INDEX, STREAM, stream_of, write_tokens
@@ -54,7 +54,7 @@ def test_seven_precisions_share_weights_and_batches() -> None:
     ("name", "said"),
     [
         ("llama3_9b-cpu-bf16", "did you mean llama3_8b"),
-        ("llama3_8b-h100-bf16", "allowed: cpu"),
+        ("llama3_8b-h100-bf16", "did you mean h200"),
         ("llama3_8b-cpu-te_nvfp4", "nvfp4"),
         ("llama3_8b-cpu", "llama3_8b-cpu-mxfp8"),
     ],
@@ -156,11 +156,71 @@ def test_another_maxtext_is_refused() -> None:
         check_host(experiment("llama3_8b-cpu-bf16"), {"versions": {}})
 
 
+H200 = {
+    "gpus": 1,
+    "gpu_name": "NVIDIA H200",
+    "compute_capability": [9, 0],
+    "memory_free_bytes": 140 * 2**30,
+    "versions": {
+        "maxtext": "0.2.5",
+        "transformer_engine": "2.20.2",
+        "transformer_engine_cu13": "2.20.2",
+        "transformer_engine_jax": "2.20.2",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        ("llama3_8b-h200-fp8_current", {}, None),
+        ("llama3_8b-h200-fp8_current", {"gpus": 2}, "runs on 1 GPUs with FSDP 1, 2 are visible"),
+        ("llama3_8b-h200x4-bf16", {"gpus": 2}, "runs on 4 GPUs with FSDP 4, 2 are visible"),
+        ("llama3_8b-h200x2-bf16", {"gpus": 2}, None),
+        ("llama3_8b-h200x2-bf16", {"gpus": 2, "memory_free_bytes": 2**35}, "32.0 GiB of device memory free"),
+        ("llama3_8b-gb200-nvfp4", {"gpus": 4}, "send it to a cluster"),
+        ("llama3_8b-h200-fp8_current", {"import_error": "OSError: libnvrtc"}, "does not import: OSError: libnvrtc"),
+    ],
+)
+def test_a_host_is_checked_before_anything_is_written(name: str, changes: dict[str, Any], said: str | None) -> None:
+    if said is None:
+        check_host(experiment(name), {**H200, **changes})
+        return
+    with pytest.raises(RunError, match=said):
+        check_host(experiment(name), {**H200, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"transformer_engine_jax": "2.19.0"}, "different versions: .*transformer_engine_jax 2.19.0"),
+        ({"transformer_engine_jax": None}, "needs Transformer Engine's transformer_engine_jax"),
+        ({"transformer_engine_cu13": None}, "needs Transformer Engine's transformer_engine_cu13"),
+    ],
+)
+def test_parts_of_transformer_engine_that_do_not_fit_are_named(changes: dict[str, str | None], said: str) -> None:
+    versions = {name: version for name, version in {**H200["versions"], **changes}.items() if version}
+    with pytest.raises(RunError, match=said):
+        check_host(experiment("llama3_8b-h200-fp8_current"), {**H200, "versions": versions})
+    # native BF16, Flax's FP8 and what is emulated need none of them
+    for name in ("bf16", "fp8_flax", "nvfp4-emulated"):
+        check_host(experiment(f"llama3_8b-h200-{name}"), {**H200, "versions": versions})
+
+
+def test_flags_are_the_experiments_and_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_autotune_level=0")
+    flags = rank_environment(experiment("llama3_8b-h200-bf16"))["XLA_FLAGS"].split()
+    assert "--xla_gpu_enable_triton_gemm=false" in flags
+    assert "--xla_gpu_enable_command_buffer=" in flags
+    assert not any("autotune" in flag for flag in flags)
+    assert rank_environment(experiment("llama3_8b-h200x2-bf16"))["NCCL_NVLS_ENABLE"] == "0"
+
+
 def test_what_is_not_native_and_does_not_ask_for_emulation_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recipes.maxtext.launch, "probe_apart", lambda: {"gpus": 0, "versions": {}})
-    args = argparse.Namespace(runs=tmp_path, repeat=1, session_file=None)
+    args = parse(["llama3_8b-cpu-nvfp4", "--runs", str(tmp_path)])
     assert run(changed("llama3_8b-cpu-nvfp4", emulated=False), args) == EXIT_UNSUPPORTED
     (folder,) = find_runs(tmp_path)
     judged = judge(read_run(folder))
@@ -194,10 +254,9 @@ def test_a_step_that_is_not_what_was_asked_for_fails(tmp_path: Path) -> None:
     """NVFP4 asked for, current scaling configured: nothing is trained, the run says why."""
     wrong = changed("llama3_8b-cpu-nvfp4", quantization="te_fp8_currentscaling", steps=2).model_dump_json()
     script = (
-        "import argparse, sys; from pathlib import Path;"
-        "from recipes.maxtext import launch; from recipes.maxtext.experiments import Experiment;"
+        "import sys; from recipes.maxtext import launch; from recipes.maxtext.experiments import Experiment;"
         f"which = Experiment.model_validate_json({wrong!r});"
-        f"sys.exit(launch.run(which, argparse.Namespace(runs=Path({str(tmp_path)!r}), repeat=1, session_file=None)))"
+        f"sys.exit(launch.run(which, launch.parse([which.name, '--runs', {str(tmp_path)!r}])))"
     )
     done = in_maxtext("-c", script)
     assert done.returncode == 1, done.stderr

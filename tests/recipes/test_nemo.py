@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import recipes.nemo.launch
+import recipes.launching
 import recipes.nemo.submit
 from fewbits import app
 from recipes.catalog import CatalogError, load_models
 from recipes.checkpoints import place_of
+from recipes.launching import take_failed_ranks
 from recipes.nemo.experiments import MAIN_RELEASE, Layout, all_experiments, experiment, recommended
-from recipes.nemo.launch import check_host, command, main, take_failed_ranks, tidy
+from recipes.nemo.launch import check_host, command, main, tidy
 from recipes.nemo.submit import check, in_queue
 from recipes.nemo.submit import main as submit
 from recipes.nemo.weight_cast import cast_weights_rowwise
@@ -312,7 +313,7 @@ def test_a_job_without_a_sealed_run_has_failed(
 
 
 def test_other_ranks_that_failed_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recipes.nemo.launch, "RANKS_WAIT_S", 0.0)
+    monkeypatch.setattr(recipes.launching, "RANKS_WAIT_S", 0.0)
     ranks, folder = tmp_path / "ranks", tmp_path / "run"
     ranks.mkdir()
     folder.mkdir()
@@ -321,7 +322,7 @@ def test_other_ranks_that_failed_are_kept(tmp_path: Path, monkeypatch: pytest.Mo
         (ranks / f"rank-{rank}.log").write_text(said)
     take_failed_ranks(folder, ranks)
     kept = {path.name for path in folder.iterdir()}
-    assert len(kept) == recipes.nemo.launch.MOST_RANKS
+    assert len(kept) == recipes.launching.MOST_RANKS
     assert "rank-2.log" not in kept
 
 
