@@ -96,7 +96,7 @@ def _to_largest(wanted: float, largest: np.float32) -> np.float32:
     if not largest:
         return np.float32(1)
     with np.errstate(over="ignore"):
-        return np.minimum(np.float32(wanted) / largest, np.finfo(np.float32).max)
+        return np.float32(min(np.float32(wanted) / largest, np.finfo(np.float32).max))
 
 
 def nvfp4(values: Floats, square: bool = False) -> Quantized:
