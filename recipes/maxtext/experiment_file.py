@@ -49,7 +49,6 @@ class OneGpu(Entry):
     steps: int = Field(gt=0)
     quantizations: tuple[str, ...]
     emulated: tuple[str, ...] = Field(description="beside them, through Transformer Engine's pure-JAX path")
-    emulated_settings: dict[str, Setting]
     synthetic: tuple[str, ...] = Field(description="beside them, with the data of the cluster's experiments")
 
 
@@ -96,6 +95,7 @@ class ExperimentFile(Entry):
     models: dict[str, str]
     cpu: Cpu
     settings: dict[str, Setting]
+    stream_settings: dict[str, Setting]
     xla_flags: dict[str, Reasoned]
     variables: dict[str, Reasoned]
     one_gpu: OneGpu

@@ -112,12 +112,13 @@ def _cpu() -> Iterator[dict[str, Any]]:
         yield {**one, "emulated": bool(one["quantization"])}
 
 
-def _on_gpus(model: str) -> dict[str, Any]:
-    """What every experiment on GPUs has."""
+def _on_gpus(model: str, synthetic: bool = False) -> dict[str, Any]:
+    """What every experiment on GPUs has, by its data."""
     rows = load_experiments()
     return {
         "model_name": rows.models[model],
-        "settings": rows.settings,
+        "settings": rows.settings if synthetic else {**rows.settings, **rows.stream_settings},
+        "synthetic": synthetic,
         "xla_flags": {name: flag.value for name, flag in rows.xla_flags.items()},
         "variables": {name: variable.value for name, variable in rows.variables.items()},
     }
@@ -135,9 +136,8 @@ def _one_gpu() -> Iterator[dict[str, Any]]:
         "steps": rows.steps,
     }
     yield from _quantized(rows.quantizations, start, **common)
-    yield from _quantized(rows.synthetic, start, "-synthetic", synthetic=True, **common)
-    common["settings"] = {**common["settings"], **rows.emulated_settings}
     yield from _quantized(rows.emulated, start, "-emulated", emulated=True, **common)
+    yield from _quantized(rows.synthetic, start, "-synthetic", **{**common, **_on_gpus(rows.model, synthetic=True)})
 
 
 def _one_host() -> Iterator[dict[str, Any]]:
@@ -158,14 +158,13 @@ def _cluster() -> Iterator[dict[str, Any]]:
     rows = load_experiments().cluster
     for place in rows.places:
         common = {
-            **_on_gpus(place.model),
+            **_on_gpus(place.model, synthetic=True),
             "tier": "cluster",
             **reduced(place.model, {}),
             "hardware": place.hardware,
             "layout": sharded(place.gpus, place.batch_samples),
             "gpus_per_node": rows.gpus_per_node[place.hardware],
             "steps": rows.steps,
-            "synthetic": True,
             "baselines": rows.baselines,
         }
         yield from _quantized(rows.quantizations, f"{place.model}-{place.hardware}", **common)
