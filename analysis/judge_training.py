@@ -24,6 +24,8 @@ from recipes.runs import LOG, METRICS, RUN_JSON, RunError
 MAX_STEPS = 10_000_000
 # Frameworks time a little less than the whole step; on a busy CPU, seconds differ.
 _TIME_SHARE, _TIME_S = 0.1, 0.1
+# NeMo prints a loss in four digits, MaxText in three decimals.
+_LOSS_SHARE, _LOSS = 1e-3, 5.1e-4
 # What a folder says better than its log: the precision (run.json), and where a resumed run begins.
 _NOT_FROM_LOG = ("precision_not_stated", "start_missing", "resumed")
 
@@ -116,8 +118,7 @@ def log(run: Run) -> Iterator[Reason]:
         if at is None:
             yield Reason("log_disagrees", f"{LOG} has no step {row.step}, {METRICS} has")
             return
-        # the log prints four digits
-        if math.isfinite(row.loss) and not np.isclose(table["loss"][at], row.loss, rtol=1e-3):
+        if math.isfinite(row.loss) and not np.isclose(table["loss"][at], row.loss, rtol=_LOSS_SHARE, atol=_LOSS):
             yield Reason("log_disagrees", f"step {row.step}: {LOG} says loss {table['loss'][at]:g}, not {row.loss:g}")
             return
         away = abs(table["time_s"][at] - step.step_time_s)

@@ -16,6 +16,7 @@ FROM_RAW = (
     "log_faults",
     "mlperf_precision",
     "nvfp4_speedup",
+    "maxtext_numerics",
     "recipe_pairs",
     "excluded_runs",
 )

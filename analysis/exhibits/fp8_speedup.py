@@ -1,4 +1,4 @@
-"""FP8 over BF16, whole training steps: what is published, and what real NeMo does on one GPU here."""
+"""FP8 over BF16, whole training steps: what is published, and what real NeMo and MaxText do on one GPU here."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from analysis.evidence import load
 from analysis.exhibits.exhibit import PRECISION_COLOURS, Exhibit, published_models, table
 from analysis.exhibits.measured import differing
 from analysis.exhibits.trained import TrainedCell, trained_cells
+from analysis.logs.run import Run
 from analysis.published import PublishedRow, read_published
 from recipes.catalog import find_gpu, load_models, load_precisions
 
 PRECISIONS = ("fp8_delayed", "fp8_current", "fp8_block", "mxfp8")
 HARDWARE = ("H100", "H200", "B200", "GB200")
+STACKS = ("nemo", "maxtext")
 LABELS = ("published", "measured", "emulated", "projected")
 SHAPES = ["circle", "square", "diamond", "triangle-up"]
 SCHEMA: dict[str, type[pl.DataType]] = {
@@ -45,7 +47,9 @@ SCHEMA: dict[str, type[pl.DataType]] = {
 
 def build(raw: Path, published: Path) -> Exhibit:
     """The exhibit from raw runs and published rows."""
-    rows = [_measured(cell) for cell in trained_cells(load(raw), "nemo", "one_gpu") if _is_narrow(cell)]
+    evidence = load(raw)
+    cells = [cell for stack in STACKS for cell in trained_cells(evidence, stack, "one_gpu")]
+    rows = [_measured(cell) for cell in cells if _is_timed(cell)]
     stated = read_published(published)
     rows += [row for row in map(_stated, stated) if row]
     present = {(row["model"], row["hardware"], row["precision"]) for row in rows if row.get("speedup")}
@@ -73,25 +77,38 @@ def build(raw: Path, published: Path) -> Exhibit:
     return Exhibit("fp8_speedup", title, caption, frame, _chart(frame))
 
 
-def _is_narrow(cell: TrainedCell) -> bool:
-    return bool(cell.first.run.get("configuration", "precision") != "bf16")
+def _is_timed(cell: TrainedCell) -> bool:
+    """Whether a cell is FP8 whose speed says something: an emulated one's does not."""
+    configured = cell.first.run.record["configuration"]
+    return configured["precision"] in PRECISIONS and not configured.get("emulated")
+
+
+def _variant(run: Run) -> str:
+    """What was cut and changed, and the framework."""
+    said = list(run.get("configuration", "cut") or [])
+    if run.get("stack") == "maxtext":
+        said.append(f"{run.get('configuration', 'layout', 'global_batch_samples')} samples")
+        flax = run.get("configuration", "quantization") == "fp8"
+        said.append(f"{'Flax' if flax else 'Transformer Engine'}'s FP8 over Transformer Engine's BF16")
+        said += ["synthetic data"] if run.get("configuration", "synthetic") else []
+        return ", ".join([*said, f"MaxText {run.get('versions', 'maxtext')}"])
+    samples, micro = (run.get("configuration", "layout", f"{kind}_batch_samples") for kind in ("global", "micro"))
+    said.append(f"{samples // micro} micro-batches")
+    if run.get("configuration", "first_last_layers_bf16"):
+        said.append("first and last layer in BF16")
+    if run.get("configuration", "rowwise_weight_cast"):
+        said.append("weights cast without transpose")
+    return ", ".join([*said, f"NeMo {run.get('versions', 'nemo-toolkit')} (release {run.get('release')})"])
 
 
 def _measured(cell: TrainedCell) -> dict[str, Any]:
     run = cell.first.run
     key = find_gpu(str(run.get("hardware", "gpu_name")))
-    cut = list(run.get("configuration", "cut") or [])
-    samples, micro = (run.get("configuration", "layout", f"{kind}_batch_samples") for kind in ("global", "micro"))
-    cut.append(f"{samples // micro} micro-batches")
-    if run.get("configuration", "first_last_layers_bf16"):
-        cut.append("first and last layer in BF16")
-    if run.get("configuration", "rowwise_weight_cast"):
-        cut.append("weights cast without transpose")
     row: dict[str, Any] = {
         "model": run.get("configuration", "model"),
         "hardware": (key or "unknown").split("_")[0].upper(),
         "precision": run.get("configuration", "precision"),
-        "variant": ", ".join([*cut, f"NeMo {run.get('versions', 'nemo-toolkit')} (release {run.get('release')})"]),
+        "variant": _variant(run),
         "experiment": cell.experiment,
         "gpus": str(run.get("configuration", "layout", "gpus")),
         "reason": cell.reason,
@@ -155,13 +172,13 @@ def _caption(frame: pl.DataFrame, throughputs: list[PublishedRow]) -> str:
         sizes = sorted({int(n) for n in measured["n"]})
         processes = sorted({int(n) for n in measured["repeats"]})
         start = (
-            "Measured: NeMo's own recipe on one GPU, true width and reduced depth (column variant), over BF16 of the"
-            f" same software and GPU; 95 % block-bootstrap intervals over {_span(sizes)} steps a point, from"
-            f" {_span(processes)} process a point: where it is one, the spread from run to run is not in them. Where"
-            " the vocabulary is cut like the layers, head and loss weigh as in the whole model; where it is not, these"
-            " parts, which stay in BF16, weigh more. Weights are quantized once a step, so that fewer micro-batches"
-            " make FP8 gain less; `no transpose`: without one that newer Transformer Engine computes and drops."
-            " There is no communication."
+            "Measured: NeMo's own recipe, and MaxText, on one GPU, true width and reduced depth (column variant), over"
+            f" BF16 of the same software and GPU; 95 % block-bootstrap intervals over {_span(sizes)} steps a point,"
+            f" from {_span(processes)} process a point: where it is one, the spread from run to run is not in them."
+            " Where the vocabulary is cut like the layers, head and loss weigh as in the whole model; where it is not,"
+            " these parts, which stay in BF16, weigh more. Weights are quantized once a step, so that fewer"
+            " micro-batches make FP8 gain less; `no transpose`: without one that newer Transformer Engine computes and"
+            " drops. There is no communication."
         )
     baselines = sum(row.precision_key == "bf16" for row in throughputs)
     return (
@@ -179,10 +196,17 @@ def _setting(row: dict[str, Any]) -> str:
     """In the chart, what sets a measured point apart from others of its model and precision; layers are always cut."""
     if row["label"] == "published":
         return "whole model"
+    if "MaxText" in row["variant"]:
+        return ", ".join(["Flax"] * ("Flax" in row["variant"]) + ["synthetic"] * ("synthetic" in row["variant"]))
     found = ["vocabulary cut"] * ("vocabulary" in row["variant"])
     found += ["first and last layer BF16"] * ("first and last" in row["variant"])
     found += ["no transpose"] * ("without transpose" in row["variant"])
     return ", ".join(found)
+
+
+def _place(row: dict[str, Any]) -> str:
+    """Where a point stands in the chart: its GPU, and beside it what another framework measured there."""
+    return f"{row['hardware']} MaxText" if "MaxText" in (row["variant"] or "") else str(row["hardware"])
 
 
 def _chart(frame: pl.DataFrame) -> alt.FacetChart:
@@ -192,11 +216,14 @@ def _chart(frame: pl.DataFrame) -> alt.FacetChart:
         pl.col("precision").replace_strict({k: p.name for k, p in precisions.items()}).alias("precision_name"),
     )
     keep = [p for p in PRECISIONS if p in set(points["precision"])]
-    hardware = [h for h in HARDWARE if h in set(points["hardware"])]
-    hardware += sorted(set(points["hardware"]) - set(hardware))
+    values = [{**row, "setting": _setting(row), "place": _place(row)} for row in points.to_dicts()]
+    places = [place for h in HARDWARE for place in (h, f"{h} MaxText")]
+    found = {row["place"] for row in values}
+    hardware = [place for place in places if place in found]
+    hardware += sorted(found - set(hardware))
     labels = [label for label in LABELS if label in set(points["label"])]
     base = alt.Chart().encode(
-        x=alt.X("hardware:N", sort=hardware, title=None, axis=alt.Axis(labelAngle=0)),
+        x=alt.X("place:N", sort=hardware, title=None, axis=alt.Axis(labelAngle=0)),
         xOffset=alt.XOffset("precision_name:N", sort=[precisions[p].name for p in keep]),
         color=alt.Color(
             "precision_name:N",
@@ -217,7 +244,7 @@ def _chart(frame: pl.DataFrame) -> alt.FacetChart:
     )
     order = [models[key].name for key in published_models() if key in set(points["model"])]
     return (
-        alt.layer(marks, bars, words, data=alt.Data(values=[{**p, "setting": _setting(p)} for p in points.to_dicts()]))
-        .properties(width=330, height=280)
-        .facet(facet=alt.Facet("model_name:N", sort=order, title=None), columns=3)
+        alt.layer(marks, bars, words, data=alt.Data(values=values))
+        .properties(width=540, height=260)
+        .facet(facet=alt.Facet("model_name:N", sort=order, title=None), columns=2)
     )

@@ -22,8 +22,14 @@ def _data(which: Experiment) -> dict[str, Setting]:
         "olmo_index_path": f"{TOKENS}/{INDEX}",
         "olmo_apply_ngram_filter": False,
         "grain_worker_count": 0,
-        "tokenizer_path": "bytes",
     }
+
+
+def _sharding(which: Experiment) -> dict[str, Setting]:
+    if not which.gpus_per_node:
+        return {"ici_fsdp_parallelism": which.layout.fsdp}
+    # over all of NVLink, then over the network: which nodes share NVLink is known when they have started
+    return {"ici_fsdp_parallelism": -1, "dcn_fsdp_parallelism": -1, "dcn_data_parallelism": 1}
 
 
 def _checkpoints(which: Experiment, every: int, resume: bool) -> dict[str, Setting]:
@@ -54,7 +60,7 @@ def arguments(which: Experiment, checkpoint_every: int = 0, resume: bool = False
         "enable_tensorboard": False,
         "enable_goodput_recording": False,
         "monitor_goodput": False,
-        "hardware": "cpu" if which.tier == "cpu" else "gpu_multiprocess" if which.gpus_per_node else "gpu",
+        "hardware": "gpu_multiprocess" if which.gpus_per_node else "cpu" if which.tier == "cpu" else "gpu",
         "skip_jax_distributed_system": not which.gpus_per_node,
         "steps": which.steps,
         "init_weights_seed": which.seed,
@@ -69,10 +75,11 @@ def arguments(which: Experiment, checkpoint_every: int = 0, resume: bool = False
         "vocab_size": size.vocabulary,
         "max_target_length": size.sequence,
         "per_device_batch_size": which.layout.device_batch_samples,
-        "ici_fsdp_parallelism": which.layout.fsdp,
+        **_sharding(which),
         "quantization": which.quantization,
         **_checkpoints(which, checkpoint_every, resume),
         "opt_type": "adamw",
+        "tokenizer_path": "bytes",
         "jax_cache_dir": "",  # by default compiled steps of earlier runs are taken from the user's home folder
         **which.settings,
     }

@@ -20,6 +20,7 @@ ENVIRONMENT = {
     "TRANSFORMERS_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONWARNINGS": "ignore",
+    "TF_CPP_MIN_LOG_LEVEL": "1",  # XLA's remarks name folders of this machine
 }
 # LLVM with little optimization compiles NVFP4's step in 22 s instead of 90; a tiny step then takes 0.07 s
 ON_CPU = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", "XLA_FLAGS": "--xla_backend_optimization_level=1"}
@@ -59,19 +60,18 @@ def check_host(which: Experiment, host: dict[str, Any], slurm: bool = False) -> 
     if found["maxtext"] != wanted:
         lock = LOCK if which.tier == "cpu" else GPU_LOCK
         raise RunError(f"maxtext {found['maxtext']} found, {which.name} is for {wanted}; install {lock} anew")
-    if which.tier == "cpu":
-        return
     tasks = int(os.environ.get("SLURM_NTASKS", "1")) if slurm else which.layout.gpus
     if tasks != which.layout.gpus:
         raise RunError(f"{which.name} has {which.layout.gpus} ranks, Slurm started {tasks} tasks; submit it anew")
+    if which.gpus_per_node and not slurm:
+        raise RunError(f"{which.name} goes to a cluster: python -m recipes.maxtext.submit")
+    if which.tier == "cpu":
+        return
     here = which.gpus_per_node or which.layout.gpus
-    if host["gpus"] != here or (which.gpus_per_node and not slurm):
-        instead = "send it to a cluster: python -m recipes.maxtext.submit"
-        if which.tier != "cluster":
-            instead = "choose an experiment of your number (fewbits experiments)"
+    if host["gpus"] != here:
         raise RunError(
-            f"{which.name} runs on {which.layout.gpus} GPUs with FSDP {which.layout.fsdp}, {host['gpus']} are visible"
-            f" to JAX; set CUDA_VISIBLE_DEVICES, or {instead}"
+            f"{which.name} runs on {here} GPUs of a host with FSDP {which.layout.fsdp}, {host['gpus']} are visible to"
+            " JAX; set CUDA_VISIBLE_DEVICES, or choose an experiment of your number (fewbits experiments)"
         )
     if which.tier == "cluster" and not is_hardware(which.hardware, host):
         raise RunError(

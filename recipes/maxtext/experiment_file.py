@@ -36,6 +36,7 @@ class Cpu(Entry):
     batch_samples: int = Field(gt=0)
     steps: int = Field(gt=0)
     quantizations: tuple[str, ...]
+    processes: int = Field(gt=1, description="of one more experiment, sharded over them, for a cluster without GPUs")
     settings: dict[str, Setting]
 
 
@@ -70,6 +71,7 @@ class Place(Entry):
     hardware: str
     gpus: int = Field(gt=0)
     batch_samples: int = Field(gt=0)
+    settings: dict[str, Setting] = Field(default={})
     source: str
 
 

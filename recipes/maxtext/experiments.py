@@ -110,6 +110,9 @@ def _cpu() -> Iterator[dict[str, Any]]:
     }
     for one in _quantized(tiny.quantizations, f"{tiny.model}-cpu", **common):
         yield {**one, "emulated": bool(one["quantization"])}
+    (plain,) = _quantized(("bf16",), f"{tiny.model}-cpu", f"-fsdp{tiny.processes}", **common)
+    spread = sharded(tiny.processes, tiny.batch_samples // tiny.processes)
+    yield {**plain, "layout": spread, "gpus_per_node": tiny.processes}
 
 
 def _on_gpus(model: str, synthetic: bool = False) -> dict[str, Any]:
@@ -163,6 +166,7 @@ def _cluster() -> Iterator[dict[str, Any]]:
             **reduced(place.model, {}),
             "hardware": place.hardware,
             "layout": sharded(place.gpus, place.batch_samples),
+            "settings": {**load_experiments().settings, **place.settings},
             "gpus_per_node": rows.gpus_per_node[place.hardware],
             "steps": rows.steps,
             "baselines": rows.baselines,

@@ -40,6 +40,7 @@ from recipes.maxtext.environment import GPU_LOCK, LOCK, check_host, rank_environ
 from recipes.maxtext.experiments import STACK, Experiment, experiment
 from recipes.maxtext.host import ENVIRONMENT as PROBING
 from recipes.maxtext.host import library_path
+from recipes.maxtext.rehearse import main as rehearse
 from recipes.power import PowerSampler
 from recipes.ranks import rank_command, run_ranks
 from recipes.runs import (
@@ -122,12 +123,15 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Command line to arguments."""
     parser = run_parser("maxtext", __doc__, "llama3_8b-cpu-nvfp4 (all: `fewbits experiments`)")
     add_training_options(parser)
+    parser.add_argument("--rehearse", action="store_true", help="only compile, on CPU, for as many virtual devices")
     return launched(parser.parse_args(arguments))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     args = parse(arguments)
+    if args.rehearse:
+        return rehearse([args.experiment])
     try:
         which = experiment(args.experiment)
         if args.steps:

@@ -29,7 +29,9 @@ rule maxtext_cpu:
         expand(
             "build/sessions/maxtext/{experiment}.json",
             experiment=[
-                one.name for one in maxtext_experiments().values() if one.tier == "cpu"
+                one.name
+                for one in maxtext_experiments().values()
+                if one.tier == "cpu" and not one.gpus_per_node
             ],
         ),
     log:

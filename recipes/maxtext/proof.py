@@ -8,8 +8,9 @@ from collections.abc import Iterable
 # StableHLO's names of element types -> ours
 NARROW = {"f4E2M1FN": "e2m1", "f8E4M3FN": "e4m3", "f8E5M2": "e5m2", "f8E8M0FNU": "e8m0"}
 _TYPE = re.compile(rf"x({'|'.join(NARROW)})>")
-# the random Hadamard transform multiplies by a matrix of 16 x 16; nothing else in a step has that shape
-_HADAMARD = re.compile(r"dot_general.*tensor<16x16x(?:bf16|f32)>")
+# The random Hadamard transform multiplies by a matrix of 16 x 16; nothing else in a step has that shape. Compiled
+# Transformer Engine does so inside its quantization (seen in the step lowered for an H200, which cannot run it).
+_HADAMARD = re.compile(r"dot_general.*tensor<16x16x(?:bf16|f32)>|custom_call @te_\w*quantize\w*\(.*use_rht = true")
 AMAX_HISTORY = "amax_history"  # what delayed scaling keeps in the state
 
 
@@ -23,7 +24,7 @@ def narrow_types(text: str) -> dict[str, int]:
 
 
 def hadamard_products(text: str) -> int:
-    """Products with a matrix of 16 x 16: the random Hadamard transform."""
+    """Random Hadamard transforms: products with a matrix of 16 x 16, or quantizations that hold one."""
     return sum(bool(_HADAMARD.search(line)) for line in text.splitlines())
 
 
@@ -42,3 +43,28 @@ def proved_precision(types: dict[str, int], hadamards: int, state: Iterable[str]
     if kinds == {"e4m3", "e5m2"}:
         return "fp8_delayed" if any(AMAX_HISTORY in name for name in state) else "fp8_current"
     return f"mixed: {', '.join(sorted(kinds))}"
+
+
+# a collective of compiled HLO: its result's types and shapes, then its name
+_COLLECTIVE = re.compile(
+    r"= \(?([^=]*?)\)? (all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)(?:-start)?\("
+)
+_ARRAY = re.compile(r"([a-z]+\d+)(?:[a-z0-9]*)\[([\d,]*)\]")
+
+
+def collectives(text: str) -> dict[str, dict[str, int]]:
+    """Collectives of a compiled HLO module by kind: how many, and bytes of their results on one device.
+
+    Those in a loop's body count once.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for result, kind in _COLLECTIVE.findall(text):
+        one = found.setdefault(kind, {"count": 0, "bytes": 0})
+        one["count"] += 1
+        for name, shape in _ARRAY.findall(result):
+            bits = int(re.sub(r"\D", "", name))
+            size = 1
+            for extent in filter(None, shape.split(",")):
+                size *= int(extent)
+            one["bytes"] += size * bits // 8
+    return dict(sorted(found.items()))

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
+
+from recipes.runs import write_atomically
 
 STREAM, INDEX = "tokens.u16", "index.json"
 VOCABULARY = 256  # a token a byte
@@ -29,7 +32,9 @@ def write_tokens(package: Path, folder: Path, sequence: int) -> str:
     """
     text = stream_of(package)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / STREAM).write_bytes(b"".join(bytes((byte, 0)) for byte in text))  # little-endian
+    aside = folder / f".{STREAM}.{os.getpid()}"  # processes of one host may share the folder
+    aside.write_bytes(b"".join(bytes((byte, 0)) for byte in text))  # little-endian
+    aside.replace(folder / STREAM)
     windows = len(text) // sequence
     entry = {
         "path": str(folder / STREAM),
@@ -48,7 +53,7 @@ def write_tokens(package: Path, folder: Path, sequence: int) -> str:
         "fingerprint": "",
         "files": [entry],
     }
-    (folder / INDEX).write_text(json.dumps(index), encoding="utf-8")
+    write_atomically(folder / INDEX, json.dumps(index))
     digest = hashlib.sha256(text).hexdigest()
     return (
         f"bytes of the Python files of {package.name} as installed, {len(text)} tokens, SHA-256 {digest}, through"

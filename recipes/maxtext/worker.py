@@ -51,6 +51,17 @@ def data_of(which: Experiment) -> str:
     return write_tokens(place_of_maxtext(), Path(TOKENS), which.dimensions.sequence)
 
 
+def check_devices(which: Experiment) -> None:
+    """Raises RunError when JAX has other devices, over all processes, than the experiment shards over."""
+    import jax
+
+    if jax.device_count() != which.layout.gpus:
+        raise RunError(
+            f"JAX has {jax.device_count()} devices in {jax.process_count()} processes, {which.name} is for"
+            f" {which.layout.gpus} (FSDP {which.layout.fsdp})"
+        )
+
+
 def train(which: Experiment, args: argparse.Namespace) -> None:
     """Set up emulation where it is asked for, then call MaxText's own `initialize` and `run`, recorded."""
     mended: list[str] = []
@@ -76,10 +87,20 @@ def train(which: Experiment, args: argparse.Namespace) -> None:
         mended.append(prepare())
     base = str(place_of_maxtext() / "configs/base.yml")
     config, recorder = trainer.initialize(["maxtext", base, *command_line(values)])
+    check_devices(which)
     with RunRecorder(Path(), which, {"data": data, "mended": mended}) as first:
         if first:
             write_atomically(Path(RECIPE), resolved(config))
         trainer.run(config, recorder)
+
+
+def said(error: BaseException) -> str:
+    """An exception in one line, with the one it came of: MaxText's own contexts raise again, and say nothing."""
+    first = error
+    while first.__cause__ or first.__context__:
+        first = first.__cause__ or first.__context__ or first
+    lines = [f"{type(one).__name__}: {one}".split("\n")[0] for one in dict.fromkeys((error, first))]
+    return "; it came of ".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -94,8 +115,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RunError as error:
         print(f"RunError: {error}", file=sys.stderr, flush=True)
         return EXIT_FAILED
-    except Exception:
-        print(without_folders(traceback.format_exc()), file=sys.stderr, flush=True)
+    except Exception as error:
+        print(without_folders(traceback.format_exc()), file=sys.stderr)
+        print(without_folders(said(error)), file=sys.stderr, flush=True)
         return EXIT_FAILED
     return EXIT_OK
 

@@ -24,6 +24,7 @@ from recipes.nemo.experiment_file import load_experiments
 from recipes.nemo.experiments import Experiment, experiment
 from recipes.nemo.recipe import recipe
 from recipes.runs import git_state
+from recipes.slurm import segment
 
 ENVIRONMENT = {
     "TORCH_NCCL_AVOID_RECORD_STREAMS": "1",
@@ -37,8 +38,6 @@ ENVIRONMENT = {
 # for normalisation kernels to overlap with FSDP's communication
 CUDNN_NORMS = {"NVTE_NORM_FWD_USE_CUDNN": "1", "NVTE_NORM_BWD_USE_CUDNN": "1"}
 CUDNN_NORM_MODELS = ("llama31_405b", "nemotron4_340b")
-# GB200: nodes of one NVLink rack
-RACK_NODES = 18
 P2P_CHUNK_BYTES = 2097152
 
 
@@ -53,13 +52,6 @@ class Place:
     mounts: tuple[str, ...] = ()
     time_limit: str = ""
     gres: str | None = None
-
-
-def segment(which: Experiment) -> int | None:
-    """Nodes that Slurm keeps in one rack, for GB200 jobs larger than a rack: the largest divisor that fits one."""
-    if which.gpus_per_node != 4 or which.nodes <= RACK_NODES:
-        return None
-    return next(n for n in range(RACK_NODES, 0, -1) if which.nodes % n == 0)
 
 
 def executor(which: Experiment, place: Place, packager: Any, commit: str | None) -> Any:
@@ -81,7 +73,7 @@ def executor(which: Experiment, place: Place, packager: Any, commit: str | None)
         mem="0",
         exclusive=True,
         packager=packager,
-        segment=segment(which),
+        segment=segment(which.nodes, which.gpus_per_node),
     )
 
 

@@ -14,14 +14,14 @@ import pytest
 from typer.testing import CliRunner
 
 import recipes.launching
-import recipes.nemo.submit
+import recipes.slurm
 from fewbits import app
 from recipes.catalog import CatalogError, load_models
 from recipes.checkpoints import place_of
 from recipes.launching import take_failed_ranks
 from recipes.nemo.experiments import MAIN_RELEASE, Layout, all_experiments, experiment, recommended
 from recipes.nemo.launch import check_host, command, main, tidy
-from recipes.nemo.submit import check, in_queue
+from recipes.nemo.submit import check
 from recipes.nemo.submit import main as submit
 from recipes.nemo.weight_cast import cast_weights_rowwise
 from recipes.ranks import why
@@ -288,27 +288,27 @@ def test_a_job_is_waited_for_while_slurm_holds_it(
     (tmp_path / "squeue").write_text(f"#!/bin/sh\n{squeue}\n")
     (tmp_path / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    assert in_queue("1") == there
+    assert recipes.slurm.in_queue("1") == there
 
 
 def test_a_controller_that_does_not_answer_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "squeue").write_text(f"#!/bin/sh\necho x >> {tmp_path}/asked\necho 'no answer' >&2; exit 1\n")
     (tmp_path / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    monkeypatch.setattr(recipes.nemo.submit, "POLL_S", 0.0)
+    monkeypatch.setattr(recipes.slurm, "POLL_S", 0.0)
     with pytest.raises(RunError, match="no answer; the job itself goes on"):
-        in_queue("1")
-    assert (tmp_path / "asked").read_text().count("x") == recipes.nemo.submit.RETRIES
+        recipes.slurm.in_queue("1")
+    assert (tmp_path / "asked").read_text().count("x") == recipes.slurm.RETRIES
 
 
 def test_a_job_without_a_sealed_run_has_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(recipes.nemo.submit, "in_queue", lambda slurm_id: False)
-    monkeypatch.setattr(recipes.nemo.submit, "POLL_S", 0.0)
+    monkeypatch.setattr(recipes.slurm, "in_queue", lambda slurm_id: False)
+    monkeypatch.setattr(recipes.slurm, "POLL_S", 0.0)
     which = experiment("llama3_8b-h100-bf16")
     folder = tmp_path / "runs/nemo/llama3_8b-h100-bf16/20260101T000000Z-0000-r1"
-    assert recipes.nemo.submit.wait(which, "7", folder, tmp_path / "job", None) == 1
+    assert recipes.slurm.wait(which.name, "7", folder, tmp_path / "job", None) == 1
     assert "job 7 has left no complete run" in capsys.readouterr().err
 
 

@@ -1,0 +1,145 @@
+"""Send a whole model to a Slurm cluster, or show what would be sent.
+
+    python -m recipes.maxtext.submit llama31_405b-gb200-nvfp4 --account A --partition P --home /shared/me/fewbits \\
+        --image /shared/images/maxtext.sqsh
+
+Run in a git checkout on the login node; nothing but this project's own environment is needed. The job leaves its run
+folder in HOME/runs; publish it with `snakemake publish --config runs=HOME/runs`. Exit codes: 0 submitted (written, with
+--dry-run; completed, with --wait), 1 the job failed (--wait), 2 wrong arguments or a cluster that does not fit, 3 the
+gate refuses the experiment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from recipes.catalog import CatalogError
+from recipes.launching import CHECKOUT, IMAGE, say
+from recipes.maxtext.experiment_file import load_experiments
+from recipes.maxtext.experiments import STACK, Experiment, experiment, refused
+from recipes.runs import (
+    EXIT_OK,
+    EXIT_UNSUPPORTED,
+    EXIT_USAGE,
+    RunError,
+    git_state,
+    new_session_id,
+    run_pattern,
+    write_atomically,
+)
+from recipes.slurm import add_place_options, check_place, segment, wait
+
+REGISTRY = "ghcr.io/nvidia/jax:maxtext-<date>"
+
+
+def check(which: Experiment, args: argparse.Namespace) -> None:
+    """Refuse what would fail after hours in a queue. Raises RunError."""
+    if not which.gpus_per_node:
+        raise RunError(f"{which.name} is no cluster experiment; run it here: python -m recipes.maxtext.launch")
+    if not args.image:
+        raise RunError(f"--image is missing: import {REGISTRY} (enroot import) and give its path, or name it by digest")
+    if not args.image.startswith("/") and "sha256:" not in args.image:
+        raise RunError(
+            f"--image {args.image}: a tag is built anew; name the image by digest (...@sha256:...), or give the"
+            " absolute path of an imported one"
+        )
+    check_place(which.name, which.gpus_per_node, args)
+
+
+def script(which: Experiment, args: argparse.Namespace, session: str, commit: str | None) -> str:
+    """The sbatch script: one task a GPU in the container, each of them recipes.maxtext.task."""
+    home = args.home.absolute()
+    job = home / "jobs" / session
+    racked = segment(which.nodes, which.gpus_per_node)
+    options = {
+        "job-name": which.name,
+        "account": args.account,
+        "partition": args.partition,
+        "nodes": which.nodes,
+        "ntasks-per-node": which.gpus_per_node,
+        "time": args.time_limit or load_experiments().cluster.time_limit,
+        "mem": 0,
+        "output": job / "slurm.out",
+        **({"gres": args.gres} if args.gres else {}),
+        **({"segment": racked} if racked else {}),
+    }
+    task = ["python3", "-m", "recipes.maxtext.task", which.name, "--runs", str(home / "runs"), "--session", session]
+    task += ["--ranks", str(home / "ranks" / session)]
+    task += ["--steps", str(args.steps)] if args.steps else []
+    task += ["--checkpoint-every", str(args.checkpoint_every)] if args.checkpoint_every else []
+    mounts = ",".join([f"{home}:{home}", *args.mount])
+    container = [
+        "--container-image",
+        args.image,
+        "--container-mounts",
+        mounts,
+        "--container-workdir",
+        str(job / "code"),
+    ]
+    lines = ["#!/bin/bash", *(f"#SBATCH --{name}={value}" for name, value in options.items()), "#SBATCH --exclusive"]
+    lines += ["set -eu", f"export FEWBITS_COMMIT={commit or ''} {IMAGE}={shlex.quote(args.image)}"]
+    # a task that fails ends the job: the others would wait for it until the time limit
+    lines += [f"srun --kill-on-bad-exit=1 {shlex.join(container)} \\", f"    {shlex.join(task)}"]
+    return "\n".join(lines) + "\n"
+
+
+def pack(job: Path) -> None:
+    """The committed code under `job/code`. Raises RunError."""
+    code = job / "code"
+    code.mkdir(parents=True)
+    packed = subprocess.run(["git", "-C", str(CHECKOUT), "archive", "HEAD", "recipes", "envs"], capture_output=True)
+    unpacked = subprocess.run(["tar", "-x", "-C", str(code)], input=packed.stdout, capture_output=True)
+    if packed.returncode or unpacked.returncode:
+        said = (packed.stderr + unpacked.stderr).decode(errors="replace").strip().splitlines() or ["no message"]
+        raise RunError(f"the code could not be packed into {code}: {said[-1]}")
+
+
+def submit(path: Path) -> str:
+    """Hand a script to sbatch; returns the job's id. Raises RunError."""
+    done = subprocess.run(["sbatch", "--parsable", str(path)], capture_output=True, text=True)
+    if done.returncode:
+        raise RunError(f"sbatch refused {path}: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+    return done.stdout.strip().split(";")[0]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="maxtext submit", description=(__doc__ or "").split("\n")[0])
+    add_place_options(parser)
+    args = parser.parse_args(arguments)
+    try:
+        which = experiment(args.experiment)
+        check(which, args)
+        why = refused(which)
+        if why:
+            say(f"{which.name}: unsupported: {why}")
+            return EXIT_UNSUPPORTED
+        session = new_session_id()
+        job = args.home.absolute() / "jobs" / session
+        commit = None if args.dry_run else git_state(CHECKOUT)["commit"]
+        path = job / "job.sh"
+        write_atomically(path, script(which, args, session, commit))
+        if args.dry_run:
+            say(f"{which.name}: written to {path}")
+            return EXIT_OK
+        pack(job)
+        slurm_id = submit(path)
+        folder = Path(
+            run_pattern(str(args.home.absolute() / "runs")).format(
+                stack=STACK, experiment=which.name, run_id=f"{session}-r1"
+            )
+        )
+        say(f"{which.name}: job {slurm_id} submitted from {job}; its run will be {folder}")
+        return wait(which.name, slurm_id, folder, job, args.session_file) if args.wait else EXIT_OK
+    except (CatalogError, RunError) as error:
+        say(f"maxtext submit: {error}")
+        return EXIT_USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
