@@ -26,7 +26,7 @@ from recipes.catalog import load_models, load_precisions
 from recipes.runs import write_atomically
 
 EXHIBITS = Path("results/exhibits")
-DOCUMENTS = (Path("README.md"),)
+DOCUMENTS = (Path("README.md"), Path("docs/maxtext.md"))
 _BLOCK = re.compile(r"(<!-- exhibit: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -169,6 +169,30 @@ def nvfp4_speedup() -> str:
     return f"{_markdown(header, rows)}\n{_caption('nvfp4_speedup')}\n"
 
 
+def maxtext_numerics() -> str:
+    """What each MaxText run's step was made of, and its loss over the baseline's."""
+    frame = _read("maxtext_numerics").filter(pl.col("label").is_not_null())
+    rows = []
+    for row in frame.iter_rows(named=True):
+        lines = {kind: row[f"lines_{kind}"] for kind in ("e2m1", "e4m3", "e5m2", "e8m0")}
+        over = "-" if row["over_baseline"] is None else f"{row['over_baseline']:+.4f}"
+        rows.append(
+            [
+                row["experiment"],
+                row["label"],
+                load_precisions()[row["proved"]].name,
+                ", ".join(f"{kind.upper()} {count}" for kind, count in lines.items() if count) or "none",
+                str(row["hadamard_transforms"]),
+                str(row["steps"]),
+                f"{row['loss_first']:.4f}, {row['loss_last']:.4f}",
+                over,
+            ]
+        )
+    header = ["experiment", "label", "the step is", "lines with narrow types", "Hadamard transforms", "steps"]
+    header += ["loss: first, mean of the last ten", "over te_no_quant"]
+    return f"{_markdown(header, rows)}\n{_caption('maxtext_numerics')}\n"
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "fp8_speedup": fp8_speedup,
     "step_breakdown": step_breakdown,
@@ -176,6 +200,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "claims": claims,
     "mlperf_precision": mlperf_precision,
     "nvfp4_speedup": nvfp4_speedup,
+    "maxtext_numerics": maxtext_numerics,
 }
 
 

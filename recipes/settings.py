@@ -33,8 +33,9 @@ class Slurm(Entry):
     home: str = Field(
         default="", description="folder that login and compute nodes share; run folders appear in `runs` under it"
     )
-    hardware: tuple[str, ...] = Field(default=(), description="what the partition has: h100, b200 or gb200")
+    hardware: tuple[str, ...] = Field(default=(), description="what the partition has: h100, b200, gb200 or gb300")
     image: str = Field(default="", description="absolute path of an imported image; empty: the release's, by tag")
+    maxtext_image: str = Field(default="", description="MaxText's: absolute path of an imported one, or by digest")
     mounts: tuple[str, ...] = Field(default=(), description="further mounts, source:target")
     gres: str = Field(default="", description="where GPUs must be asked for, e.g. gpu:8")
     time_limit: str = Field(default="", description="HH:MM:SS; empty: as in experiments.yaml")
@@ -47,6 +48,7 @@ class Settings(Entry):
     runs: str = Field(default="runs", description="where run folders go")
     te_layers: Stack = Stack()
     nemo: Nemo = Nemo()
+    maxtext: Stack = Stack()
     slurm: Slurm = Slurm()
     cpu_tier: tuple[Literal["nemo", "maxtext"], ...] = Field(
         default=("nemo", "maxtext"), description="stacks whose recipes `reproduce_all` trains on CPU; empty: none"

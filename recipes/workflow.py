@@ -43,16 +43,21 @@ def require_gpus(
     return check
 
 
-def slurm_place(config: Mapping[str, Any]) -> str:
-    """Arguments of `recipes.nemo.submit` for the cluster in the settings, quoted for a shell. Raises WorkflowError."""
+def slurm_place(config: Mapping[str, Any], image: str = "image") -> str:
+    """Arguments of a stack's `submit` for the cluster in the settings, quoted for a shell. Raises WorkflowError.
+
+    `image`: which setting names the stack's container.
+    """
     slurm = config["slurm"]
-    lost = [key for key in ("account", "partition", "home") if not slurm[key]]
+    needed = ("account", "partition", "home") if image == "image" else ("account", "partition", "home", image)
+    lost = [key for key in needed if not slurm[key]]
     if lost:
         raise WorkflowError(
             f"full recipes go to a Slurm cluster: set {', '.join(f'slurm.{key}' for key in lost)} in"
             " profiles/slurm/settings.yaml and add `--workflow-profile profiles/slurm`"
         )
-    chosen = {key: slurm[key] for key in ("account", "partition", "home", "image", "gres", "time_limit") if slurm[key]}
+    chosen = {key: slurm[key] for key in ("account", "partition", "home", "gres", "time_limit") if slurm[key]}
+    chosen |= {"image": slurm[image]} if slurm[image] else {}
     words = [word for key, value in chosen.items() for word in (f"--{key.replace('_', '-')}", value)]
     return shlex.join([*words, *(word for mount in slurm["mounts"] for word in ("--mount", mount))])
 

@@ -30,7 +30,10 @@ KNOW_A_FRAMEWORK = {
     "recipes.host",
     "recipes.effective",
     "recipes.collectives.worker",
-    *(f"recipes.maxtext.{name}" for name in ("emulation", "host", "recorder", "saving", "worker")),
+    *(
+        f"recipes.maxtext.{name}"
+        for name in ("blockwise", "emulation", "host", "recorder", "rehearse", "saving", "worker")
+    ),
     *(f"recipes.te_layers.{name}" for name in ("layers", "gemms", "engine")),
     *(f"recipes.nemo.{name}" for name in ("recipe", "flat", "recorder", "cpu", "newer", "worker", "cluster", "golden")),
 }

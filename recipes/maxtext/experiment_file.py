@@ -50,7 +50,6 @@ class OneGpu(Entry):
     steps: int = Field(gt=0)
     quantizations: tuple[str, ...]
     emulated: tuple[str, ...] = Field(description="beside them, through Transformer Engine's pure-JAX path")
-    synthetic: tuple[str, ...] = Field(description="beside them, with the data of the cluster's experiments")
 
 
 class OneHost(Entry):
@@ -109,7 +108,6 @@ class ExperimentFile(Entry):
         for one in self.quantizations.values():
             lookup("precision", one.precision, load_precisions())
         names = [self.baseline, *self.cluster.baselines, *self.cluster.baselines.values(), *self.one_gpu.emulated]
-        names += self.one_gpu.synthetic
         for tier in (self.cpu, self.one_gpu, self.one_host, self.cluster):
             names += tier.quantizations
         for name in names:

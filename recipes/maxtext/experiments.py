@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, Literal
 
@@ -140,7 +140,6 @@ def _one_gpu() -> Iterator[dict[str, Any]]:
     }
     yield from _quantized(rows.quantizations, start, **common)
     yield from _quantized(rows.emulated, start, "-emulated", emulated=True, **common)
-    yield from _quantized(rows.synthetic, start, "-synthetic", **{**common, **_on_gpus(rows.model, synthetic=True)})
 
 
 def _one_host() -> Iterator[dict[str, Any]]:
@@ -201,6 +200,16 @@ def experiment(name: str) -> Experiment:
         lookup("quantization of maxtext", parts[2], load_experiments().quantizations)
     alike = [other for other in found if other.startswith("-".join(parts[:2]) + "-")]
     raise CatalogError(f"unknown experiment {name!r}; of this model and hardware there are: {', '.join(alike)}")
+
+
+def cluster_experiments(hardware: Iterable[str]) -> list[str]:
+    """Whole models that the gate lets through on hardware by the catalog's name (`gb200`). Raises CatalogError."""
+    known = load_experiments().cluster.gpus_per_node
+    names = [lookup("hardware of maxtext's cluster", name, dict.fromkeys(known, name)) for name in hardware]
+    if not names:
+        raise CatalogError(f"slurm.hardware is empty; say what the cluster has: {', '.join(known)}")
+    made = all_experiments().values()
+    return [one.name for one in made if one.tier == "cluster" and one.hardware in names and not refused(one)]
 
 
 def refused(which: Experiment) -> str | None:

@@ -11,6 +11,8 @@ _TYPE = re.compile(rf"x({'|'.join(NARROW)})>")
 # The random Hadamard transform multiplies by a matrix of 16 x 16; nothing else in a step has that shape. Compiled
 # Transformer Engine does so inside its quantization (seen in the step lowered for an H200, which cannot run it).
 _HADAMARD = re.compile(r"dot_general.*tensor<16x16x(?:bf16|f32)>|custom_call @te_\w*quantize\w*\(.*use_rht = true")
+# attention as one call: Transformer Engine's, or JAX's door to cuDNN's
+_FUSED_ATTENTION = re.compile(r"custom_call @(?:te_fused_attn_\w+|__cudnn\$fmha\w+)")
 AMAX_HISTORY = "amax_history"  # what delayed scaling keeps in the state
 
 
@@ -26,6 +28,11 @@ def narrow_types(text: str) -> dict[str, int]:
 def hadamard_products(text: str) -> int:
     """Random Hadamard transforms: products with a matrix of 16 x 16, or quantizations that hold one."""
     return sum(bool(_HADAMARD.search(line)) for line in text.splitlines())
+
+
+def fused_attentions(text: str) -> int:
+    """Calls of a fused attention kernel, forward and backward."""
+    return len(_FUSED_ATTENTION.findall(text))
 
 
 def proved_precision(types: dict[str, int], hadamards: int, state: Iterable[str]) -> str:

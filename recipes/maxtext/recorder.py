@@ -19,7 +19,7 @@ from maxtext.common.metric_logger import MetricLogger
 from maxtext.utils import train_utils
 
 from recipes.maxtext.experiments import Experiment
-from recipes.maxtext.proof import hadamard_products, narrow_types, proved_precision
+from recipes.maxtext.proof import fused_attentions, hadamard_products, narrow_types, proved_precision
 from recipes.maxtext.tokens import FIELDS
 from recipes.runs import FACTS, METRICS, RunError, plain, to_json, write_atomically
 
@@ -115,7 +115,7 @@ class RunRecorder:
             write_atomically(self.folder / FACTS, to_json(self.facts))
 
     def prove(self, text: str, state: Any) -> None:
-        """Read the precision of the lowered step. Raises RunError when it is not the experiment's."""
+        """Read the precision and the attention of the lowered step. Raises RunError when they are not as asked for."""
         types, hadamards = narrow_types(text), hadamard_products(text)
         names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(state)[0]]
         found = proved_precision(types, hadamards, names)
@@ -126,6 +126,13 @@ class RunRecorder:
             )
         self.facts["effective_precision"] = found
         self.facts["backend"] = jax.default_backend()
+        self.facts["fused_attentions"] = fused_attentions(text)
+        attention = str(self.which.settings.get("attention", ""))
+        if attention.startswith("cudnn_") and not self.facts["fused_attentions"]:
+            raise RunError(
+                f"attention {attention} was asked for, the lowered step holds no fused attention: its library found no"
+                " kernel for this GPU and data, and would compute it plainly, several times slower"
+            )
 
     def started(self) -> None:
         """A step starts now; only the first one's start counts, others begin where the last one ended."""

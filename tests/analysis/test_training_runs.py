@@ -286,13 +286,28 @@ def test_a_setting_added_later_makes_no_other_configuration(one: Any, other: Any
     assert configured_alike(other, one) == alike
 
 
+# Published, and not as its experiment is today.
+OTHERWISE = {
+    "llama3_8b-h200-te_no_quant-synthetic": "its attention was no fused kernel's, which is refused now (docs/log.md)",
+    "llama3_8b-h200-fp8_delayed-synthetic": "the same",
+    "llama3_8b-h200-fp8_current-emulated": "12 steps of 30: whether it takes a first one was the question",
+}
+
+
 def test_published_runs_are_still_configured_like_their_experiments() -> None:
     """Else a rerun would be compared with nothing, and nobody would see it."""
     experiments = {"nemo": experiment, "maxtext": maxtext_experiment}
-    found = [folder for folder in find_runs(Path("results/raw")) if folder.parts[-3] in experiments]
+    found = [
+        folder
+        for folder in find_runs(Path("results/raw"))
+        if folder.parts[-3] in experiments and folder.parts[-2] not in OTHERWISE
+    ]
     if not found:
         pytest.skip("no raw results here (`dvc pull` brings them)")
     for folder in found:
-        published = json.loads((folder / RUN_JSON).read_text(encoding="utf-8"))["configuration"]
+        record = json.loads((folder / RUN_JSON).read_text(encoding="utf-8"))
+        if record["outcome"]["status"] not in ("completed", "unsupported"):
+            continue  # a run that failed may be why its experiment was changed
+        published = record["configuration"]
         today = experiments[folder.parts[-3]](folder.parts[-2])
         assert configured_alike(published, today.model_dump(mode="json")), folder

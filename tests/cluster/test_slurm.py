@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ import pytest
 from analysis.judge import judge
 from analysis.logs import read_run
 from recipes.runs import find_runs, is_complete
-from tests.cluster.one_machine import missing, slurm
+from tests.cluster.one_machine import missing
 from tests.conftest import CHECKOUT
 
 ENVIRONMENT = CHECKOUT / "build/envs/nemo/bin"
@@ -27,26 +25,11 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    with slurm(tmp_path_factory.mktemp("slurm") / "root") as environment:
-        # the place of a container: python is NeMo's
-        shim, *rest = environment["PATH"].split(os.pathsep)
-        yield environment | {"PATH": os.pathsep.join([shim, str(ENVIRONMENT), *rest]), "HF_HUB_OFFLINE": "1"}
-
-
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The working tree as a clean checkout: a job runs what is committed."""
-    copy = tmp_path_factory.mktemp("checkout") / "fewbits"
-    names = subprocess.check_output(["git", "ls-files", "recipes", "envs"], cwd=CHECKOUT, text=True).splitlines()
-    for name in names:
-        if (CHECKOUT / name).is_file():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(CHECKOUT / name, copy / name)
-    for command in (["init", "-q"], ["add", "-A"], ["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "t"]):
-        subprocess.run(["git", *command], cwd=copy, check=True)
-    return copy
+@pytest.fixture
+def nemo_cluster(cluster: dict[str, str]) -> dict[str, str]:
+    """In the place of a container: python is NeMo's."""
+    shim, *rest = cluster["PATH"].split(os.pathsep)
+    return cluster | {"PATH": os.pathsep.join([shim, str(ENVIRONMENT), *rest])}
 
 
 def submit(checkout: Path, home: Path, *options: str) -> list[str]:
@@ -54,12 +37,12 @@ def submit(checkout: Path, home: Path, *options: str) -> list[str]:
     return [str(ENVIRONMENT / "python"), "-m", "recipes.nemo.submit", EXPERIMENT, *place, *options]
 
 
-def test_a_job_leaves_a_valid_run(cluster: dict[str, str], checkout: Path, tmp_path: Path) -> None:
+def test_a_job_leaves_a_valid_run(nemo_cluster: dict[str, str], checkout: Path, tmp_path: Path) -> None:
     session = tmp_path / "session.json"
     done = subprocess.run(
         submit(checkout, tmp_path / "home", "--session-file", str(session)),
         cwd=checkout,
-        env=cluster,
+        env=nemo_cluster,
         capture_output=True,
         text=True,
         timeout=300,
@@ -77,16 +60,16 @@ def test_a_job_leaves_a_valid_run(cluster: dict[str, str], checkout: Path, tmp_p
     assert len(list((tmp_path / "home/ranks").glob("*/rank-1.log"))) == 1
 
 
-def test_a_cancelled_job_is_an_interrupted_run(cluster: dict[str, str], checkout: Path, tmp_path: Path) -> None:
+def test_a_cancelled_job_is_an_interrupted_run(nemo_cluster: dict[str, str], checkout: Path, tmp_path: Path) -> None:
     home, session = tmp_path / "home", tmp_path / "session.json"
     command = submit(checkout, home, "--steps", "100000", "--session-file", str(session))
-    process = subprocess.Popen(command, cwd=checkout, env=cluster, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, cwd=checkout, env=nemo_cluster, stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + 120
     while time.monotonic() < end and not any(
         len((folder / "metrics.jsonl").read_text().splitlines()) > 3 for folder in find_runs(home / "runs")
     ):
         time.sleep(1)
-    subprocess.run(["scancel", "--user", subprocess.check_output(["id", "-un"], text=True).strip()], env=cluster)
+    subprocess.run(["scancel", "--user", subprocess.check_output(["id", "-un"], text=True).strip()], env=nemo_cluster)
     _, said = process.communicate(timeout=120)
     (folder,) = find_runs(home / "runs")
     assert process.returncode == 1, said[-2000:]

@@ -21,7 +21,7 @@ from recipes.maxtext.emulation import emulate
 from recipes.maxtext.environment import check_host, rank_environment
 from recipes.maxtext.experiments import Experiment, all_experiments, experiment
 from recipes.maxtext.launch import parse, run
-from recipes.maxtext.proof import hadamard_products, narrow_types, proved_precision
+from recipes.maxtext.proof import fused_attentions, hadamard_products, narrow_types, proved_precision
 from recipes.maxtext.standin import StandIn
 from recipes.maxtext.tokens import INDEX, STREAM, stream_of, write_tokens
 from recipes.maxtext.worker import said
@@ -114,6 +114,13 @@ def test_compiled_transformer_engines_transforms_are_read_from_its_calls() -> No
     assert narrow_types(NATIVE) == {"e2m1": 2, "e4m3": 2}
     assert hadamard_products(NATIVE) == 1
     assert hadamard_products(NATIVE.replace("use_rht = true", "use_rht = false")) == 0
+
+
+def test_fused_attention_is_seen_in_the_step() -> None:
+    call = "%167:3 = stablehlo.custom_call @{}(%163, %164, %165) {{api_version = 2 : i32}} : tensor<4x8xbf16>\n"
+    assert fused_attentions(call.format("__cudnn$fmhaSoftmax") + call.format("__cudnn$fmhaSoftmaxBackward")) == 2
+    assert fused_attentions(call.format("te_fused_attn_forward_ffi")) == 1
+    assert fused_attentions(call.format("te_scaled_upper_triang_masked_softmax_forward_ffi")) == 0
 
 
 def test_an_error_is_told_with_the_one_it_came_of() -> None:
