@@ -57,8 +57,8 @@ def verify(
     Exit code 0: all VALID; 1: some are not; 2: an input cannot be read, or is no log of a known format.
 
     A file may hold several runs, restarts and many ranks; a folder may hold one file a rank, or a log and the log that
-    resumed it. With --all, runs that the gate refused are no fault: the exit code is 0 when every run is VALID or
-    UNSUPPORTED and every published file is what its pointer says.
+    resumed it. With --all, runs that the gate refused are no fault, nor are those that failed or were stopped and say
+    so: the exit code is 0 when nothing else is wrong with any, and every published file is what its pointer says.
     """
     if everything:
         raise typer.Exit(_verify_all())
@@ -91,7 +91,7 @@ def _verify_all() -> int:
     faults = pointer_faults()
     judged = [judge(read_run(folder)) for folder in find_runs(RAW)]
     counts = Counter(item.verdict for item in judged)
-    bad = [item for item in judged if not item.valid and not item.only_unsupported]
+    bad = [item for item in judged if not item.valid and not item.says_itself]
     for line in [*faults, *(f"{item.verdict} {item.run.path}: {item.reasons[0].message}" for item in bad)]:
         typer.echo(printable(line))
     said = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))

@@ -39,9 +39,15 @@ class Judged:
         return self.verdict == "VALID"
 
     @property
-    def only_unsupported(self) -> bool:
-        """Whether the gate refused the run, and nothing else is wrong with it."""
-        return {VERDICT_OF[reason.code] for reason in self.reasons} == {"UNSUPPORTED"}
+    def says_itself(self) -> bool:
+        """Whether the run itself says why it is no number, and nothing else is wrong with it: kept, and not spoiled.
+
+        The gate refused it, it failed, or it was stopped.
+        """
+        codes = {reason.code for reason in self.reasons}
+        return {VERDICT_OF[code] for code in codes} == {"UNSUPPORTED"} or (
+            bool(codes) and codes <= {"run_failed", "run_unfinished"}
+        )
 
 
 def judge(run: Run) -> Judged:

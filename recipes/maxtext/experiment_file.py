@@ -50,6 +50,7 @@ class OneGpu(Entry):
     steps: int = Field(gt=0)
     quantizations: tuple[str, ...]
     emulated: tuple[str, ...] = Field(description="beside them, through Transformer Engine's pure-JAX path")
+    emulated_settings: dict[str, Setting]
 
 
 class OneHost(Entry):

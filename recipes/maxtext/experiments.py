@@ -139,6 +139,7 @@ def _one_gpu() -> Iterator[dict[str, Any]]:
         "steps": rows.steps,
     }
     yield from _quantized(rows.quantizations, start, **common)
+    common["settings"] = {**common["settings"], **rows.emulated_settings}
     yield from _quantized(rows.emulated, start, "-emulated", emulated=True, **common)
 
 

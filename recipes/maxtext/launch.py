@@ -41,6 +41,7 @@ from recipes.maxtext.experiments import STACK, Experiment, experiment
 from recipes.maxtext.host import ENVIRONMENT as PROBING
 from recipes.maxtext.host import library_path
 from recipes.maxtext.rehearse import main as rehearse
+from recipes.maxtext.saving import tidy
 from recipes.power import PowerSampler
 from recipes.ranks import rank_command, run_ranks
 from recipes.runs import (
@@ -113,6 +114,7 @@ def run(which: Experiment, args: argparse.Namespace) -> int:
             take_failed_ranks(folder.path, args.ranks)
         code = conclude(folder, code, done)
         keep = args.checkpoint_every and (code == EXIT_OK or code > 128)
+        tidy(folder.path / CHECKPOINTS)
         folder.record["checkpoint"] = set_aside(folder.path / CHECKPOINTS, folder.path) if keep else None
         shutil.rmtree(folder.path / OUTPUT, ignore_errors=True)
     report(folder, args)

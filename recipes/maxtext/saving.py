@@ -33,6 +33,14 @@ def take_checkpoint(checkpoint: Path) -> None:
     shutil.copytree(checkpoint, Path(CHECKPOINTS) / checkpoint.name)
 
 
+def tidy(checkpoints: Path) -> None:
+    """Drop what nobody asked for: the checkpoint after the very first step, and one that was being written."""
+    saved = [path for path in checkpoints.glob("*") if path.name.isdigit()]
+    for path in checkpoints.glob("*"):
+        if path not in saved or (path.name == "0" and len(saved) > 1):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 def prepare() -> str:
     """Make MaxText save where its relative configuration says, and go on with the batch that follows.
 

@@ -190,11 +190,12 @@ def test_two_runs_with_swapped_files_are_found(tmp_path: Path) -> None:
     assert not judge(read_run(fast)).valid
 
 
-def test_real_reference_runs_are_all_valid_or_refused() -> None:
+def test_real_reference_runs_are_valid_or_say_why_not() -> None:
     raw = Path("results/raw")
     folders = sorted(path.parent for path in raw.glob("*/*/*/run.json"))
     if not folders:
         pytest.skip("raw results are not here: `dvc pull` fetches them from results/reference")
-    verdicts = {judge(read_run(folder)).verdict for folder in folders}
-    assert verdicts == {"VALID", "UNSUPPORTED"}
+    judged = [judge(read_run(folder)) for folder in folders]
+    assert [one.run.name for one in judged if not one.valid and not one.says_itself] == []
+    assert sum(one.valid for one in judged) > len(judged) / 2
     assert all(json.loads((folder / RUN_JSON).read_text())["git"]["dirty"] is False for folder in folders)

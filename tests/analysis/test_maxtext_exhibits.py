@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import polars as pl
@@ -10,6 +11,7 @@ import pytest
 from analysis.exhibits import fp8_speedup, maxtext_numerics
 from analysis.judge import judge
 from analysis.logs import read_run
+from recipes.runs import MANIFEST, manifest_text
 from tests.make_maxtext_run import make_maxtext_run
 
 PUBLISHED = Path("results/published/published.csv")
@@ -79,3 +81,16 @@ def test_without_runs_the_exhibit_says_so(tmp_path: Path) -> None:
     exhibit = maxtext_numerics.build(tmp_path, PUBLISHED)
     assert exhibit.table.height == 0
     assert exhibit.caption == "No valid run."
+
+
+def test_a_run_that_says_it_failed_is_kept_and_a_spoiled_one_is_a_fault(tmp_path: Path) -> None:
+    """`fewbits verify --all` tells the two apart."""
+    stopped = {"status": "interrupted", "reason": "stopped by signal 15", "exit_code": 143}
+    folder = make_maxtext_run(tmp_path, BASE)
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**record, "outcome": stopped}))
+    (folder / MANIFEST).write_text(manifest_text(folder))
+    judged = judge(read_run(folder))
+    assert (judged.verdict, judged.says_itself) == ("INCOMPLETE", True)
+    (folder / "log.txt").write_text("nothing happened\n")
+    assert not judge(read_run(folder)).says_itself

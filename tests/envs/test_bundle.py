@@ -29,6 +29,7 @@ def test_every_lock_is_pinned_with_hashes_and_names_no_registry() -> None:
         "dev",
         "maxtext",
         "nemo",
+        "maxtext_gpu",
         "nemo_25_07",
         "nemo_gpu",
         "te_layers",
@@ -62,8 +63,8 @@ def test_what_a_bundle_holds() -> None:
 
 
 def test_unknown_stack() -> None:
-    assert stacks() == ["core", "nemo_25_07", "nemo_gpu", "te_layers"]
-    with pytest.raises(BundleError, match="allowed: core, nemo_25_07, nemo_gpu, te_layers"):
+    assert stacks() == ["core", "maxtext_gpu", "nemo_25_07", "nemo_gpu", "te_layers"]
+    with pytest.raises(BundleError, match="allowed: core, maxtext_gpu, nemo_25_07, nemo_gpu, te_layers"):
         make_bundle("maxtext", Path("x"), set(), 10)
 
 

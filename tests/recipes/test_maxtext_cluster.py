@@ -17,7 +17,7 @@ from recipes.maxtext.environment import check_host
 from recipes.maxtext.experiments import all_experiments, experiment, refused
 from recipes.maxtext.proof import collectives
 from recipes.maxtext.rehearse import configuration, verdict, warnings
-from recipes.maxtext.saving import take_checkpoint
+from recipes.maxtext.saving import take_checkpoint, tidy
 from recipes.maxtext.submit import main as submit
 from recipes.maxtext.submit import script
 from recipes.runs import RunError, find_runs
@@ -163,6 +163,18 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
             take_checkpoint(tmp_path / name)
 
 
+def test_only_what_was_asked_for_is_kept(tmp_path: Path) -> None:
+    for name in ("0", "20", "40", "60.orbax-checkpoint-tmp"):
+        (tmp_path / name / "items").mkdir(parents=True)
+    tidy(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"20", "40"}
+    # the only one there is stays
+    (tmp_path / "other/0/items").mkdir(parents=True)
+    tidy(tmp_path / "other")
+    assert (tmp_path / "other/0").is_dir()
+    tidy(tmp_path / "nothing")
+
+
 def launched(*words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
     command = [str(PYTHON), "-m", "recipes.maxtext.launch", *words]
@@ -204,6 +216,20 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
     assert record["maxtext"]["resumed_at_step"] == min(second)
     assert record["session"]["resumed_from"].endswith(f"/{last.name}")
     assert str(tmp_path) not in (folder / "log.txt").read_text()
+
+
+@pytest.mark.slow
+@needs_maxtext
+def test_an_earlier_runs_values_are_never_added_to(tmp_path: Path) -> None:
+    which = experiment("llama3_8b-cpu-bf16").model_copy(update={"steps": 2})
+    (tmp_path / "run.json").write_text(json.dumps({"configuration": which.model_dump(mode="json")}))
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n')
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "JAX_PLATFORMS": "cpu", "DECOUPLE_GCLOUD": "TRUE"}
+    command = [str(PYTHON), "-m", "recipes.maxtext.worker"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "metrics.jsonl holds an earlier run's values; a run needs a folder of its own" in done.stderr
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 0}\n'
 
 
 @pytest.mark.slow
