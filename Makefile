@@ -22,7 +22,8 @@ exhibits: setup
 # Real NeMo and MaxText on CPU, held against the published runs, golden files, a killed run that resumes, a reference codec.
 cpu: dev
 	@$(RUN) snakemake rerun_agreement --logger rich
-	@$(RUN) python -m pytest -m slow tests/recipes/test_nemo.py tests/recipes/test_nemo_training.py tests/recipes/test_maxtext.py
+	@$(RUN) python -m pytest -m slow tests/recipes/test_nemo.py tests/recipes/test_nemo_training.py tests/recipes/test_maxtext.py \
+	    tests/recipes/test_maxtext_cluster.py
 
 setup: $(VENV)/core.done
 

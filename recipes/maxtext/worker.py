@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from recipes.launching import without_folders
+from recipes.launching import rank, without_folders
 from recipes.maxtext.arguments import TOKENS, arguments, command_line
 from recipes.maxtext.experiments import Experiment
 from recipes.maxtext.saving import prepare, take_checkpoint
@@ -70,7 +70,7 @@ def train(which: Experiment, args: argparse.Namespace) -> None:
 
         mended = emulate()
     data = data_of(which)
-    if args.resume:
+    if args.resume and rank() == 0:  # the others look for it once all processes have met
         take_checkpoint(args.resume)
 
     from absl import logging as absl_logging
