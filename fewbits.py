@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import analysis.cli
+import containers.cli
 import envs.cli
 import recipes.cli
 from envs.bundle import BundleError
@@ -19,6 +20,7 @@ from recipes.runs import EXIT_USAGE, RunError
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 recipes.cli.register(app)
 envs.cli.register(app)
+containers.cli.register(app)
 analysis.cli.register(app)
 
 

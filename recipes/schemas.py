@@ -17,6 +17,7 @@ from recipes.catalog.hardware import HardwareFile
 from recipes.catalog.models import ModelFile
 from recipes.catalog.precisions import PrecisionFile
 from recipes.collectives.experiments import ExperimentFile as CollectivesExperimentFile
+from recipes.images import ImageFile
 from recipes.maxtext.experiment_file import ExperimentFile as MaxtextExperimentFile
 from recipes.nemo.experiment_file import ExperimentFile as NemoExperimentFile
 from recipes.runs import to_json, write_atomically
@@ -30,6 +31,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "recipes/catalog/schemas/hardware.schema.json": HardwareFile,
     "recipes/catalog/schemas/precisions.schema.json": PrecisionFile,
     "recipes/catalog/schemas/capability.schema.json": CapabilityFile,
+    "containers/images.schema.json": ImageFile,
     "recipes/te_layers/experiments.schema.json": ExperimentFile,
     "recipes/collectives/experiments.schema.json": CollectivesExperimentFile,
     "recipes/maxtext/experiments.schema.json": MaxtextExperimentFile,

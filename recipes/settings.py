@@ -34,8 +34,8 @@ class Slurm(Entry):
         default="", description="folder that login and compute nodes share; run folders appear in `runs` under it"
     )
     hardware: tuple[str, ...] = Field(default=(), description="what the partition has: h100, b200, gb200 or gb300")
-    image: str = Field(default="", description="absolute path of an imported image; empty: the release's, by tag")
-    maxtext_image: str = Field(default="", description="MaxText's: absolute path of an imported one, or by digest")
+    image: str = Field(default="", description="path of an imported image, or by digest; empty: the release's, pinned")
+    maxtext_image: str = Field(default="", description="the same for MaxText")
     mounts: tuple[str, ...] = Field(default=(), description="further mounts, source:target")
     gres: str = Field(default="", description="where GPUs must be asked for, e.g. gpu:8")
     time_limit: str = Field(default="", description="HH:MM:SS; empty: as in experiments.yaml")

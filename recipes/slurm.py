@@ -10,6 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from recipes.images import check_pinned
 from recipes.launching import CHECKOUT, rank, say
 from recipes.runs import (
     EXIT_FAILED,
@@ -49,7 +50,9 @@ def add_place_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--account", required=True)
     parser.add_argument("--partition", required=True)
     parser.add_argument("--home", type=Path, required=True, help="shared folder for jobs and their results")
-    parser.add_argument("--image", help="container image (default: the release's, by tag)")
+    parser.add_argument(
+        "--image", help="container image, by digest or an imported one's path (default: containers/images.lock.yaml)"
+    )
     parser.add_argument("--mount", action="append", default=[], metavar="SOURCE:TARGET")
     parser.add_argument("--gpus-per-node", type=int, help="what your nodes have, to be checked")
     parser.add_argument("--gres", help="where the cluster wants GPUs to be asked for, e.g. gpu:8 or gpu:h100:8")
@@ -69,8 +72,7 @@ def check_place(name: str, gpus_per_node: int, args: argparse.Namespace) -> None
             " be another one; choose the experiment of your hardware"
         )
     image = args.image
-    if image.startswith(("./", "../")) or (image.endswith(".sqsh") and not image.startswith("/")):
-        raise RunError(f"--image {image}: Slurm starts jobs elsewhere; give the image's absolute path")
+    check_pinned(image)
     if image.startswith("/") and not Path(image).exists():
         raise RunError(f"--image {image}: not there; import it first (enroot import)")
     unfit = [path for path in (str(args.home), image, *args.mount) if set(path) & set(" \t,'\"")]

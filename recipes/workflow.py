@@ -49,8 +49,7 @@ def slurm_place(config: Mapping[str, Any], image: str = "image") -> str:
     `image`: which setting names the stack's container.
     """
     slurm = config["slurm"]
-    needed = ("account", "partition", "home") if image == "image" else ("account", "partition", "home", image)
-    lost = [key for key in needed if not slurm[key]]
+    lost = [key for key in ("account", "partition", "home") if not slurm[key]]
     if lost:
         raise WorkflowError(
             f"full recipes go to a Slurm cluster: set {', '.join(f'slurm.{key}' for key in lost)} in"

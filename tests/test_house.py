@@ -13,17 +13,18 @@ from analysis import documents
 from recipes import schemas
 from tests.conftest import CHECKOUT
 
-ROOMS = ("recipes", "envs", "results", "analysis")
+ROOMS = ("recipes", "envs", "containers", "results", "analysis")
 SOURCES = [*sorted(path for room in ROOMS for path in (CHECKOUT / room).rglob("*.py")), CHECKOUT / "fewbits.py"]
 # Who may import what of ours, by the longest prefix that fits. Later rooms know earlier ones, never the reverse.
 MAY_IMPORT = {
     "recipes.catalog": ("recipes.catalog",),
     "recipes": ("recipes",),
     "envs": ("envs", "recipes.catalog", "recipes.runs"),
+    "containers": ("containers", "recipes.catalog", "recipes.images", "recipes.runs"),
     "results": ("results", "recipes.runs", "recipes.checkpoints"),
     "analysis.logs": ("analysis.logs", "recipes.catalog", "recipes.runs", "recipes.power"),
     "analysis": ("analysis", "recipes.catalog", "recipes.codec", "recipes.runs", "results.pointers"),
-    "fewbits": ("recipes", "envs", "analysis"),
+    "fewbits": ("recipes", "envs", "containers", "analysis"),
 }
 FRAMEWORKS = r"torch|transformer_engine|lightning|nemo|nemo_run|fiddle|megatron|jax|maxtext"
 KNOW_A_FRAMEWORK = {

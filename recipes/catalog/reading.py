@@ -90,6 +90,8 @@ def _fields_at(schema: Any, loc: tuple[Any, ...]) -> list[str]:
 
 def lookup(kind: str, name: str, known: Mapping[str, V]) -> V:
     """`known[name]`, where `-` and `_` are the same; a wrong name is told its nearest misses and all allowed ones."""
+    if name in known:
+        return known[name]
     key = name.replace("-", "_").lower()
     if key in known:
         return known[key]

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from recipes.catalog import CatalogError
+from recipes.images import pinned
 from recipes.launching import CHECKOUT, IMAGE, say
 from recipes.maxtext.experiment_file import load_experiments
 from recipes.maxtext.experiments import STACK, Experiment, experiment, refused
@@ -34,20 +35,12 @@ from recipes.runs import (
 )
 from recipes.slurm import add_place_options, check_place, segment, wait
 
-REGISTRY = "ghcr.io/nvidia/jax:maxtext-<date>"
-
 
 def check(which: Experiment, args: argparse.Namespace) -> None:
     """Refuse what would fail after hours in a queue. Raises RunError."""
     if not which.gpus_per_node:
         raise RunError(f"{which.name} is no cluster experiment; run it here: python -m recipes.maxtext.launch")
-    if not args.image:
-        raise RunError(f"--image is missing: import {REGISTRY} (enroot import) and give its path, or name it by digest")
-    if not args.image.startswith("/") and "sha256:" not in args.image:
-        raise RunError(
-            f"--image {args.image}: a tag is built anew; name the image by digest (...@sha256:...), or give the"
-            " absolute path of an imported one"
-        )
+    args.image = args.image or pinned(STACK)
     check_place(which.name, which.gpus_per_node, args)
 
 

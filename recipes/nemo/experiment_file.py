@@ -14,7 +14,7 @@ EXPERIMENTS = Path(__file__).with_name("experiments.yaml")
 
 
 class Release(Entry):
-    """A release of the NeMo Framework: its own packages, and the container that holds it."""
+    """A release of the NeMo Framework: its own packages, and the image that holds it (containers/images.lock.yaml)."""
 
     nemo_toolkit: str
     megatron_core: str

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from recipes.catalog import CatalogError
+from recipes.images import pinned
 from recipes.launching import say
 from recipes.nemo.experiment_file import load_experiments
 from recipes.nemo.experiments import STACK, Experiment, experiment, refused
@@ -27,6 +28,7 @@ def check(which: Experiment, args: argparse.Namespace) -> None:
     """Refuse what would fail after hours in a queue. Raises RunError."""
     if which.tier in ("one_gpu", "one_host"):
         raise RunError(f"{which.name} is no cluster experiment; run it here: python -m recipes.nemo.launch")
+    args.image = args.image or pinned(load_experiments().releases[which.release].image)
     check_place(which.name, which.gpus_per_node, args)
 
 
@@ -42,7 +44,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parse(arguments)
     try:
         which = experiment(args.experiment)
-        args.image = args.image or load_experiments().releases[which.release].image
         check(which, args)
         why = refused(which) if which.tier == "cluster" else None
         if why:

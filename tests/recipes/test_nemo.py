@@ -244,6 +244,7 @@ def test_a_wrong_experiment_ends_with_code_2(capsys: pytest.CaptureFixture[str])
         ("llama3_8b-h200-bf16", {}, "no cluster experiment"),
         ("llama3_8b-gb200-bf16", {"gpus_per_node": 8}, "nodes of 4 GPUs"),
         ("llama3_8b-h100-bf16", {"image": "./nemo.sqsh"}, "absolute path"),
+        ("llama3_8b-h100-bf16", {"image": "an/image:tag"}, "name the image by digest"),
         ("llama3_8b-h100-bf16", {"image": "/not/there.sqsh"}, "not there"),
         ("llama3_8b-h100-bf16", {"mount": ["data:/data"]}, "/absolute/source:/target"),
         ("llama3_8b-h100-bf16", {"mount": ["/not/there:/data"], "dry_run": False}, "does not exist"),
@@ -256,7 +257,7 @@ def test_a_cluster_job_that_cannot_work_is_refused(
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     args = argparse.Namespace(
-        **{"image": "an/image:tag", "mount": [], "gpus_per_node": None, "dry_run": True, "home": Path("/h")} | more
+        **{"image": "image@sha256:00", "mount": [], "gpus_per_node": None, "dry_run": True, "home": Path("/h")} | more
     )
     with pytest.raises(RunError) as error:
         check(experiment(name), args)

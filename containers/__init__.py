@@ -1,0 +1,1 @@
+"""Where a stack's own software comes in one piece: images pinned by digest, and how ours are built."""
