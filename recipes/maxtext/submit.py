@@ -107,11 +107,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         which = experiment(args.experiment)
-        check(which, args)
         why = refused(which)
         if why:
             say(f"{which.name}: unsupported: {why}")
             return EXIT_UNSUPPORTED
+        check(which, args)
         session = new_session_id()
         job = args.home.absolute() / "jobs" / session
         commit = None if args.dry_run else git_state(CHECKOUT)["commit"]

@@ -44,11 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parse(arguments)
     try:
         which = experiment(args.experiment)
-        check(which, args)
         why = refused(which) if which.tier == "cluster" else None
         if why:
             say(f"{which.name}: unsupported: {why}")
             return EXIT_UNSUPPORTED
+        check(which, args)
         home = args.home.absolute()
         home.mkdir(parents=True, exist_ok=True)
         os.environ["NEMORUN_HOME"] = str(home)  # nemo_run reads it when it is imported
