@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -139,14 +140,15 @@ def in_queue(slurm_id: str) -> bool:
 def join(stack: str, experiment: str, args: argparse.Namespace) -> Path:
     """Wait for the run folder that the job's first task opens, and write to this rank's own log from now on.
 
-    `args`: a launcher's, with `session` and `ranks`. Returns the folder. Raises RunError when it does not appear.
+    `args`: a launcher's, with `session` and `ranks`. Returns the folder; ends this task when it does not appear.
     """
     run_id = f"{args.session}-r{args.repeat}"
     folder = Path(run_pattern(str(args.runs)).format(stack=stack, experiment=experiment, run_id=run_id))
     end = time.monotonic() + FIRST_RANK_S
     while not (folder / RUN_JSON).is_file():
         if time.monotonic() > end:
-            raise RunError(f"rank {rank()} has waited {FIRST_RANK_S:.0f} s for {folder}; see the first rank's log")
+            say(f"{experiment}: rank {rank()} has waited {FIRST_RANK_S:.0f} s for {folder}; see the first rank's log")
+            sys.exit(EXIT_FAILED)
         time.sleep(1.0)
     args.ranks.mkdir(parents=True, exist_ok=True)
     log = os.open(args.ranks / f"rank-{rank()}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

@@ -7,6 +7,7 @@ from typing import Any
 
 from recipes.maxtext.experiments import experiment
 from recipes.runs import RunFolder
+from tests.training_run import content, steps
 
 
 def make_maxtext_run(
@@ -24,39 +25,13 @@ def make_maxtext_run(
     The loss falls by a hundredth of itself a step.
     """
     which = experiment(name)
-    hardware = {"gpus": 0} if which.tier == "cpu" else {"gpus": 1, "gpu_name": "NVIDIA H200", "gpu_uuid": "GPU-0"}
-    content = {
-        "kind": "emulated" if which.emulated and which.precision != "bf16" else "measured",
-        "configuration": which.model_dump(mode="json"),
-        "release": which.release,
-        "requested_precision": which.precision,
-        "effective_precision": which.precision,
-        "hardware": hardware,
-        "versions": {"maxtext": "0.2.5"},
-        "environment": {"lock_sha256": "0", "variables": {}},
-        "git": {"commit": "0" * 40, "dirty": False},
-        "session": {"id": run_id, "repeat": 1},
-        "seed": which.seed,
-        "data": "invented",
-        "maxtext": {"narrow_types": {}, "hadamard_products": 0, "mended": [], **(facts or {})},
-        **record,
-    }
-    batch, clock = which.layout.global_batch_samples, 1767225600.0
-    with RunFolder(root, "maxtext", name, run_id, content) as folder:
-        for step in range(which.steps):
-            time_s = step_time_s * (2.0 if step < 2 else 1.0 + 0.001 * (step % 3))
-            clock += time_s
-            value = loss * 0.99**step
-            folder.metric(
-                step=step,
-                loss=value,
-                grad_norm=1.5,
-                lr=1e-6 * (step + 1),
-                step_time_s=time_s,
-                consumed_samples=(step + 1) * batch,
-                memory_peak_bytes=None if which.tier == "cpu" else 50 << 30,
-                time_unix_s=clock,
-            )
+    own = {"narrow_types": {}, "hadamard_products": 0, "mended": [], **(facts or {})}
+    kind = "emulated" if which.emulated and which.precision != "bf16" else "measured"
+    said = content(which, run_id, {"versions": {"maxtext": "0.2.5"}, "kind": kind, "maxtext": own, **record})
+    batch = which.layout.global_batch_samples
+    losses = [loss * 0.99**step for step in range(which.steps)]
+    with RunFolder(root, "maxtext", name, run_id, said) as folder:
+        for step, value, time_s in steps(folder, which, losses, batch, step_time_s, 50):
             tokens = batch * which.dimensions.sequence / time_s
             folder.log(
                 f"I0101 00:00:00.000000 1 metric_logger.py:265] completed step: {step}, seconds: {time_s:.3f},"

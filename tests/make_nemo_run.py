@@ -7,6 +7,7 @@ from typing import Any
 
 from recipes.nemo.experiments import experiment
 from recipes.runs import RunFolder
+from tests.training_run import content, steps
 
 KERNELS = """name,calls,device_time_us
 "nvjet_sm90_qqtst_a",256,2000000.0
@@ -37,38 +38,12 @@ def make_nemo_run(
 ) -> Path:
     """A sealed, complete run of the experiment; `record` replaces entries of run.json. Returns the folder."""
     which = experiment(name)
-    hardware = {"gpus": 0} if which.tier == "cpu" else {"gpus": 1, "gpu_name": "NVIDIA H200", "gpu_uuid": "GPU-0"}
-    content = {
-        "configuration": which.model_dump(mode="json"),
-        "release": which.release,
-        "requested_precision": which.precision,
-        "effective_precision": which.precision,
-        "hardware": hardware,
-        "versions": {"nemo-toolkit": "2.3.0"},
-        "environment": {"lock_sha256": "0", "variables": {}},
-        "git": {"commit": "0" * 40, "dirty": False},
-        "session": {"id": run_id, "repeat": 1},
-        "seed": which.seed,
-        "data": "invented",
-        "nemo": {"resumed_at_step": 0, "attention_backend": "fused 1"},
-        **record,
-    }
-    batch, clock = which.layout.global_batch_samples, 1767225600.0
-    with RunFolder(root, "nemo", name, run_id, content) as folder:
-        for step in range(which.steps):
-            time_s = step_time_s * (2.0 if step < 2 else 1.0 + 0.001 * (step % 3))
-            clock += time_s
-            value = loss - 0.001 * step
-            folder.metric(
-                step=step,
-                loss=value,
-                grad_norm=1.5,
-                lr=1e-6 * (step + 1),
-                step_time_s=time_s,
-                consumed_samples=(step + 1) * batch,
-                memory_peak_bytes=None if which.tier == "cpu" else 60 << 30,
-                time_unix_s=clock,
-            )
+    facts = {"resumed_at_step": 0, "attention_backend": "fused 1"}
+    said = content(which, run_id, {"versions": {"nemo-toolkit": "2.3.0"}, "nemo": facts, **record})
+    batch = which.layout.global_batch_samples
+    losses = [loss - 0.001 * step for step in range(which.steps)]
+    with RunFolder(root, "nemo", name, run_id, said) as folder:
+        for step, value, time_s in steps(folder, which, losses, batch, step_time_s, 60):
             folder.log(
                 f"Training epoch 0, iteration {step}/{which.steps - 1} | lr: {1e-6 * (step + 1):.4g} |"
                 f" global_batch_size: {batch} | global_step: {step} | reduced_train_loss: {value:.4g} |"

@@ -10,24 +10,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
-from recipes.launching import rank, say
+from recipes.launching import rank
 from recipes.maxtext.environment import rank_environment
 from recipes.maxtext.experiments import STACK, experiment
 from recipes.maxtext.launch import command, main, parse
-from recipes.runs import EXIT_FAILED, RunError
 from recipes.slurm import join
 
 
-def joined(arguments: Sequence[str]) -> int:
-    """Become a rank of the run that the first task has opened; returns only when there is none."""
+def joined(arguments: Sequence[str]) -> NoReturn:
+    """Become a rank of the run that the first task has opened."""
     args = parse(arguments)
     which = experiment(args.experiment)
-    try:
-        folder = join(STACK, which.name, args)
-    except RunError as error:
-        say(f"{which.name}: {error}")
-        return EXIT_FAILED
+    folder = join(STACK, which.name, args)
     start = command(args)
     os.chdir(folder)
     os.execve(start[0], start, rank_environment(which))  # noqa: S606 (no shell)

@@ -11,23 +11,19 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from typing import NoReturn
 
-from recipes.launching import rank, say
+from recipes.launching import rank
 from recipes.nemo.experiments import STACK, experiment
 from recipes.nemo.launch import HOMES, command, main, parse, rank_environment
-from recipes.runs import EXIT_FAILED, RunError
 from recipes.slurm import join
 
 
-def joined(arguments: Sequence[str]) -> int:
-    """Become a rank of the run that the first task has opened; returns only when there is none."""
+def joined(arguments: Sequence[str]) -> NoReturn:
+    """Become a rank of the run that the first task has opened."""
     args = parse(arguments)
     which = experiment(args.experiment)
-    try:
-        folder = join(STACK, which.name, args)
-    except RunError as error:
-        say(f"{which.name}: {error}")
-        return EXIT_FAILED
+    folder = join(STACK, which.name, args)
     scratch = tempfile.mkdtemp(prefix="fewbits-nemo-")
     start = command(which, args)
     os.chdir(folder)
