@@ -13,6 +13,7 @@ from rich.table import Column, Table
 from recipes.catalog import capability, load_hardware, load_precisions, lookup
 from recipes.catalog.capability import load_stacks
 from recipes.maxtext.experiments import all_experiments as maxtext_experiments
+from recipes.maxtext.experiments import refused as maxtext_refused
 from recipes.nemo.experiments import all_experiments, refused
 
 
@@ -56,7 +57,7 @@ def show_experiments(
         if fnmatch.fnmatchcase(name, pattern)
     ]
     rows += [
-        {"stack": "maxtext", **one.model_dump(mode="json", exclude={"dimensions"}), "refused": None}
+        {"stack": "maxtext", **one.model_dump(mode="json", exclude={"dimensions"}), "refused": maxtext_refused(one)}
         for name, one in maxtext_experiments().items()
         if fnmatch.fnmatchcase(name, pattern)
     ]
@@ -77,4 +78,4 @@ def show_experiments(
         cut = ", ".join(row["cut"]) if row["tier"] != "cpu" else "tiny"
         table.add_row(row["stack"], row["name"], str(layout["gpus"]), parallel + virtual, batch, cut, gate)
     # a line an experiment, however wide: names are copied from here, and lists are searched with grep
-    Console(width=max(Console().width, 220)).print(table)
+    Console(width=1000).print(table)

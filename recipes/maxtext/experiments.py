@@ -218,5 +218,5 @@ def refused(which: Experiment) -> str | None:
     gpu = None if which.hardware == "cpu" else load_hardware()[which.hardware].compute_capability
     answer = capability(which.precision, gpu, STACK, which.release)
     if answer.status == "emulated" and not which.emulated:
-        return f"{answer.reason}; not native there, and {which.name} does not ask for emulation"
+        return f"not native on {which.hardware}; {which.name} does not ask for emulation"
     return answer.reason if answer.status == "unsupported" else None

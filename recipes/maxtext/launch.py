@@ -96,7 +96,7 @@ def run(which: Experiment, args: argparse.Namespace) -> int:
     session_id = record["session"]["id"]
     refused = answer.reason if answer.status == "unsupported" else None
     if answer.status == "emulated" and not which.emulated:
-        refused = f"{answer.reason}; not native here, and {which.name} does not ask for emulation"
+        refused = f"not native here, and {which.name} does not ask for emulation: {answer.reason}"
     if refused:
         refuse(args.runs, STACK, which.name, session_id, record, f"{refused} ({answer.source})")
         return EXIT_UNSUPPORTED
