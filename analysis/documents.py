@@ -172,9 +172,10 @@ def nvfp4_speedup() -> str:
 def maxtext_numerics() -> str:
     """What each MaxText run's step was made of, and its loss over the baseline's."""
     frame = _read("maxtext_numerics").filter(pl.col("label").is_not_null())
+    kinds = [name.removeprefix("lines_") for name in frame.columns if name.startswith("lines_")]
     rows = []
     for row in frame.iter_rows(named=True):
-        lines = {kind: row[f"lines_{kind}"] for kind in ("e2m1", "e4m3", "e5m2", "e8m0")}
+        lines = {kind: row[f"lines_{kind}"] for kind in kinds}
         over = "-" if row["over_baseline"] is None else f"{row['over_baseline']:+.4f}"
         rows.append(
             [
