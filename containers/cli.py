@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from containers.build import build
 from containers.resolve import resolve
-from recipes.images import load_images
+from containers.run import run_inside
+from recipes.images import CONTAINERS, load_images
 
-images = typer.Typer(no_args_is_help=True, help="Container images: what is pinned, and pinning one.")
+images = typer.Typer(
+    no_args_is_help=True, help="Container images: what is pinned, pinning one, building and running the smoke image."
+)
+
+CHECKOUT = CONTAINERS.parent
+WORK = Path("build/images")
 
 
 def register(app: typer.Typer) -> None:
@@ -32,3 +40,22 @@ def resolve_image(
 ) -> None:
     """Read the digest from the image's registry (skopeo) and write it into containers/images.lock.yaml."""
     typer.echo(f"{name}  {resolve(name, tag)}")
+
+
+@images.command("build")
+def build_image(
+    environment: Annotated[Path, typer.Option(help="NeMo's environment for CPU")] = Path("build/envs/nemo"),
+    out: Annotated[Path, typer.Option(help="folder for the base, the build context and smoke.json")] = WORK,
+) -> None:
+    """Build the smoke image (NeMo on CPU) without a registry: mmdebstrap and buildah, as root."""
+    record = build(environment, out, CHECKOUT)
+    typer.echo(f"{record['image']}  {len(record['packages'])} packages on Debian {record['base']['digest']}")
+
+
+@images.command("run", context_settings={"ignore_unknown_options": True})
+def run_image(
+    command: Annotated[list[str], typer.Argument(help="e.g. python3 -m recipes.nemo.launch llama3_8b-cpu-bf16")],
+    out: Annotated[Path, typer.Option(help="folder that `build` wrote")] = WORK,
+) -> None:
+    """Run a command of this checkout in the smoke image; its exit code is ours."""
+    raise typer.Exit(run_inside(command, out, CHECKOUT))

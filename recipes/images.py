@@ -11,7 +11,8 @@ from recipes.catalog.reading import Entry, read_yaml
 from recipes.launching import CHECKOUT
 from recipes.runs import RunError
 
-LOCK = CHECKOUT / "containers/images.lock.yaml"
+CONTAINERS = CHECKOUT / "containers"
+LOCK = CONTAINERS / "images.lock.yaml"
 DIGEST = r"sha256:[0-9a-f]{64}"
 
 

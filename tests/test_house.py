@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "recipes.catalog": ("recipes.catalog",),
     "recipes": ("recipes",),
     "envs": ("envs", "recipes.catalog", "recipes.runs"),
-    "containers": ("containers", "recipes.catalog", "recipes.images", "recipes.runs"),
+    "containers": ("containers", "recipes.catalog", "recipes.images", "recipes.launching", "recipes.runs"),
     "results": ("results", "recipes.runs", "recipes.checkpoints"),
     "analysis.logs": ("analysis.logs", "recipes.catalog", "recipes.runs", "recipes.power"),
     "analysis": ("analysis", "recipes.catalog", "recipes.codec", "recipes.runs", "results.pointers"),

@@ -1,0 +1,90 @@
+"""The smoke image: what is refused, what goes in, and (slow) a real build that is the same twice and trains."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from containers.build import build, debian_packages, fill
+from containers.run import run_inside
+from recipes.images import CONTAINERS
+from recipes.runs import RunError
+
+CHECKOUT = CONTAINERS.parent
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    """A stand-in for a program, in `folder`."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_without_an_engine_the_locked_environment_is_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RunError, match=r"buildah, mmdebstrap not installed.*snakemake nemo_cpu"):
+        build(tmp_path, tmp_path, CHECKOUT)
+
+
+def test_the_context_holds_packages_and_nothing_of_this_machine(tmp_path: Path) -> None:
+    site = tmp_path / "env/lib/python3.11/site-packages"
+    (site / "one/__pycache__").mkdir(parents=True)
+    (site / "one/__init__.py").write_text("")
+    (site / "one/__pycache__/__init__.pyc").write_text("")
+    (site / "one-1.0.dist-info").mkdir()
+    (site / "one-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: one\nVersion: 1.0\n")
+    (site / "one-1.0.dist-info/uv_build.json").write_text("{}")
+    assert fill(tmp_path / "context", tmp_path / "env") == ["one==1.0"]
+    copied = tmp_path / "context/site"
+    files = {str(path.relative_to(copied)) for path in copied.rglob("*") if path.is_file()}
+    assert files == {"one/__init__.py", "one-1.0.dist-info/METADATA"}
+    with pytest.raises(RunError, match=r"no environment of Python 3\.11 there; make it: snakemake nemo_environment"):
+        fill(tmp_path / "context", tmp_path)
+
+
+def test_packages_are_read_from_the_root_file_system(tmp_path: Path) -> None:
+    status = tmp_path / "var/lib/dpkg/status"
+    status.parent.mkdir(parents=True)
+    status.write_text("Package: b\nVersion: 2:1-1\nDescription: x\n more: y\n\nPackage: a\nVersion: 3\n\n")
+    with tarfile.open(tmp_path / "rootfs.tar", "w") as tar:
+        tar.add(status, "./var/lib/dpkg/status")
+    assert debian_packages(tmp_path / "rootfs.tar") == ["a=3", "b=2:1-1"]
+
+
+def test_another_image_than_the_described_one_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path / "bin", "buildah", f'echo \'[{{"digest": "sha256:{"0" * 64}"}}]\'')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    with pytest.raises(RunError, match="no image was built here; build it: fewbits images build"):
+        run_inside(["true"], tmp_path, CHECKOUT)
+    described = {"tag": "localhost/x:y", "image": f"localhost/x@sha256:{'1' * 64}"}
+    (tmp_path / "smoke.json").write_text(json.dumps(described))
+    with pytest.raises(RunError, match=r"not the image of .* any more; build it again"):
+        run_inside(["true"], tmp_path, CHECKOUT)
+
+
+@pytest.mark.slow
+def test_two_builds_have_one_digest_and_nemo_trains_inside(tmp_path: Path) -> None:
+    environment = CHECKOUT / "build/envs/nemo"
+    if os.geteuid() or shutil.which("buildah") is None or shutil.which("mmdebstrap") is None:
+        pytest.skip("building an image needs root, buildah and mmdebstrap")
+    if not environment.is_dir():
+        pytest.skip("NeMo's environment for CPU is not built: snakemake nemo_environment")
+    work = CHECKOUT / "build" / tmp_path.name  # hard links do not cross file systems
+    try:
+        first = build(environment, work, CHECKOUT)
+        assert build(environment, work, CHECKOUT) == first
+        runs = work / "runs"
+        command = ["python3", "-m", "recipes.nemo.launch", "llama3_8b-cpu-bf16", "--runs", str(runs)]
+        assert run_inside(command, work, CHECKOUT) == 0
+        (record,) = runs.glob("nemo/*/*/run.json")
+        assert json.loads(record.read_text())["environment"]["image"] == first["image"]
+        assert run_inside(["sh", "-c", "exit 7"], work, CHECKOUT) == 7
+    finally:
+        shutil.rmtree(work)
