@@ -2,21 +2,24 @@
 
 The base is a Debian made by mmdebstrap from the configured mirror, so that no image registry is needed; the image holds
 NeMo's environment for CPU on top. Two builds from one base and the same locks have the same manifest digest: file times
-and the image's own are EPOCH, compiled Python and installers' notes stay out.
+and the image's own are EPOCH, and what installing leaves of its time and place stays out.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tarfile
+from collections.abc import Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from recipes.images import CONTAINERS
+from envs.locks import normalise, read_lock
+from recipes.launching import CHECKOUT
 from recipes.runs import RunError, sha256_of, to_json, write_atomically
 
 NAME = "localhost/fewbits-smoke"
@@ -24,10 +27,8 @@ BASE = "localhost/fewbits-base"
 SUITE = "bookworm"  # Python 3.11, as NeMo's environment for CPU
 EPOCH = "1735689600"  # 2025-01-01: every time in an image
 LOCKS = ("envs/nemo/requirements.lock", "envs/nemo/release.lock")
-# compiled files and what uv notes hold times and paths of this machine
-LEFT_OUT = shutil.ignore_patterns(
-    "__pycache__", "uv_*.json", "_virtualenv.*", "distutils-precedence.pth", "torch_*.pth"
-)
+# compiled files and uv's notes hold times and paths of this machine
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "uv_*.json")
 
 
 def require(*programs: str) -> None:
@@ -67,8 +68,8 @@ def debian_packages(rootfs: Path) -> list[str]:
         member = tar.extractfile("./var/lib/dpkg/status")
         assert member is not None  # mmdebstrap wrote it
         blocks = member.read().decode().split("\n\n")
-    found = [dict(line.split(": ", 1) for line in block.splitlines() if ": " in line[:40]) for block in blocks]
-    return sorted(f"{one['Package']}={one['Version']}" for one in found if "Package" in one)
+    found = [dict(re.findall(r"^(Package|Version): (.+)$", block, re.MULTILINE)) for block in blocks]
+    return sorted(f"{one['Package']}={one['Version']}" for one in found if one)
 
 
 def make_base(work: Path) -> dict[str, Any]:
@@ -87,20 +88,50 @@ def make_base(work: Path) -> dict[str, Any]:
     return {"digest": digest, "rootfs_sha256": sha256_of(rootfs), "packages": debian_packages(rootfs)}
 
 
-def fill(context: Path, environment: Path) -> list[str]:
-    """Put an environment's packages into a build context as hard links; returns `name==version` of each, sorted.
+def installed(site: Path, locks: Sequence[Path]) -> list[str]:
+    """`name==version` of every package in an environment, sorted. Raises RunError where the locks pin others."""
+    versions = {normalise(one.name): one.version for one in distributions(path=[str(site)])}
+    other = [
+        f"{pin.name}=={pin.version}"
+        for lock in locks
+        for pin in read_lock(lock)
+        if versions.get(pin.name, "").split("+")[0] != pin.version.split("+")[0]  # torch for CPU: 2.7.1+cpu
+    ]
+    if other:
+        raise RunError(
+            f"{site}: not what the locks pin ({', '.join(other[:3])}, {len(other)} in all); make it anew: remove"
+            " build/envs/nemo.done, then snakemake nemo_environment"
+        )
+    return sorted(f"{name}=={version}" for name, version in versions.items())
 
-    Raises RunError when the environment is not there or is of another Python than the base's.
+
+def link_or_copy(source: str, target: str) -> None:
+    """A hard link where the file system allows it: an environment is 2 GB."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def fill(context: Path, environment: Path, locks: Sequence[Path]) -> list[str]:
+    """Put an environment's packages into a build context; returns `name==version` of each, sorted.
+
+    Raises RunError when the environment is not there, is of another Python than the base's, or not what the locks pin.
     """
     source = environment / "lib/python3.11/site-packages"
     if not source.is_dir():
         raise RunError(f"{environment}: no environment of Python 3.11 there; make it: snakemake nemo_environment")
+    packages = installed(source, locks)
     shutil.rmtree(context / "site", ignore_errors=True)
-    shutil.copytree(source, context / "site", ignore=LEFT_OUT, copy_function=os.link, symlinks=True)
-    return sorted(f"{one.name}=={one.version}" for one in distributions(path=[str(source)]))
+    shutil.copytree(source, context / "site", ignore=LEFT_OUT, copy_function=link_or_copy, symlinks=True)
+    for record in (context / "site").glob("*.dist-info/RECORD"):
+        # commands in bin/ name the environment's path, are listed by hash, and do not come along
+        lines = record.read_text(encoding="utf-8").splitlines(keepends=True)
+        write_atomically(record, "".join(line for line in lines if not line.startswith("../")))
+    return packages
 
 
-def build(environment: Path, work: Path, checkout: Path) -> dict[str, Any]:
+def build(environment: Path, work: Path) -> dict[str, Any]:
     """Build the smoke image; returns what is written to `work`/smoke.json, which runs inside name by digest.
 
     `environment` is NeMo's for CPU, which its locks made. Raises RunError.
@@ -110,16 +141,17 @@ def build(environment: Path, work: Path, checkout: Path) -> dict[str, Any]:
         raise RunError("building an image from a Debian of one's own needs root (mmdebstrap, buildah's chroot)")
     context = work / "context"
     context.mkdir(parents=True, exist_ok=True)
-    packages = fill(context, environment)
+    locks = [CHECKOUT / lock for lock in LOCKS]
+    packages = fill(context, environment, locks)
     base = make_base(work)
     tag = f"{NAME}:{SUITE}"
-    digest = bud(context, CONTAINERS / "smoke/Containerfile", tag, "--build-arg", f"BASE={BASE}:{SUITE}")
+    digest = bud(context, CHECKOUT / "containers/smoke/Containerfile", tag, "--build-arg", f"BASE={BASE}:{SUITE}")
     record = {
         "image": f"{NAME}@{digest}",
         "tag": tag,
         "engine": called(["buildah", "--version"], "buildah"),
         "base": base,
-        "locks": {lock: sha256_of(checkout / lock) for lock in LOCKS},
+        "locks": {lock: sha256_of(CHECKOUT / lock) for lock in LOCKS},
         "packages": packages,
     }
     write_atomically(work / "smoke.json", to_json(record))

@@ -10,13 +10,12 @@ import typer
 from containers.build import build
 from containers.resolve import resolve
 from containers.run import run_inside
-from recipes.images import CONTAINERS, load_images
+from recipes.images import load_images
 
 images = typer.Typer(
     no_args_is_help=True, help="Container images: what is pinned, pinning one, building and running the smoke image."
 )
 
-CHECKOUT = CONTAINERS.parent
 WORK = Path("build/images")
 
 
@@ -48,7 +47,7 @@ def build_image(
     out: Annotated[Path, typer.Option(help="folder for the base, the build context and smoke.json")] = WORK,
 ) -> None:
     """Build the smoke image (NeMo on CPU) without a registry: mmdebstrap and buildah, as root."""
-    record = build(environment, out, CHECKOUT)
+    record = build(environment, out)
     typer.echo(f"{record['image']}  {len(record['packages'])} packages on Debian {record['base']['digest']}")
 
 
@@ -58,4 +57,4 @@ def run_image(
     out: Annotated[Path, typer.Option(help="folder that `build` wrote")] = WORK,
 ) -> None:
     """Run a command of this checkout in the smoke image; its exit code is ours."""
-    raise typer.Exit(run_inside(command, out, CHECKOUT))
+    raise typer.Exit(run_inside(command, out))

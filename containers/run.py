@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from containers.build import called, digest_of, require
-from recipes.launching import IMAGE
+from recipes.launching import CHECKOUT, IMAGE
 from recipes.runs import RunError, git_state
 
 
-def run_inside(command: Sequence[str], work: Path, checkout: Path) -> int:
+def run_inside(command: Sequence[str], work: Path) -> int:
     """Run a command in the built image, with the checkout at its own path; returns the command's exit code.
 
     A run that is written there names the image by digest. Raises RunError where nothing was built, or where the store
@@ -26,12 +26,12 @@ def run_inside(command: Sequence[str], work: Path, checkout: Path) -> int:
     record = json.loads(built.read_text(encoding="utf-8"))
     if digest_of(record["tag"]) != record["image"].split("@")[1]:
         raise RunError(f"{record['tag']}: not the image of {built} any more; build it again: fewbits images build")
-    state = git_state(checkout)
+    state = git_state(CHECKOUT)
     commit = f"{state['commit'] or ''}{'+dirty' if state['dirty'] else ''}"
     container = called(["buildah", "from", "--pull-never", record["tag"]], "starting a container")
     try:
-        inside = ["--volume", f"{checkout}:{checkout}", "--workingdir", str(checkout)]
-        told = {IMAGE: record["image"], "FEWBITS_COMMIT": commit, "PYTHONPATH": str(checkout), "HOME": "/root"}
+        inside = ["--volume", f"{CHECKOUT}:{CHECKOUT}", "--workingdir", str(CHECKOUT)]
+        told = {IMAGE: record["image"], "FEWBITS_COMMIT": commit, "PYTHONPATH": str(CHECKOUT), "HOME": "/root"}
         for name, value in told.items():
             inside += ["--env", f"{name}={value}"]
         start = ["buildah", "run", "--isolation", "chroot", *inside, container, "--", *command]

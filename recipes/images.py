@@ -11,8 +11,7 @@ from recipes.catalog.reading import Entry, read_yaml
 from recipes.launching import CHECKOUT
 from recipes.runs import RunError
 
-CONTAINERS = CHECKOUT / "containers"
-LOCK = CONTAINERS / "images.lock.yaml"
+LOCK = CHECKOUT / "containers/images.lock.yaml"
 DIGEST = r"sha256:[0-9a-f]{64}"
 
 

@@ -12,10 +12,8 @@ import pytest
 
 from containers.build import build, debian_packages, fill
 from containers.run import run_inside
-from recipes.images import CONTAINERS
+from recipes.launching import CHECKOUT
 from recipes.runs import RunError
-
-CHECKOUT = CONTAINERS.parent
 
 
 def program(folder: Path, name: str, script: str) -> None:
@@ -30,7 +28,7 @@ def test_without_an_engine_the_locked_environment_is_the_answer(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RunError, match=r"buildah, mmdebstrap not installed.*snakemake nemo_cpu"):
-        build(tmp_path, tmp_path, CHECKOUT)
+        build(tmp_path, tmp_path)
 
 
 def test_the_context_holds_packages_and_nothing_of_this_machine(tmp_path: Path) -> None:
@@ -41,12 +39,21 @@ def test_the_context_holds_packages_and_nothing_of_this_machine(tmp_path: Path) 
     (site / "one-1.0.dist-info").mkdir()
     (site / "one-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: one\nVersion: 1.0\n")
     (site / "one-1.0.dist-info/uv_build.json").write_text("{}")
-    assert fill(tmp_path / "context", tmp_path / "env") == ["one==1.0"]
+    record = site / "one-1.0.dist-info/RECORD"
+    record.write_text("one/__init__.py,sha256=a,0\n../../../bin/one,sha256=b,9\n")
+    lock = tmp_path / "one.lock"
+    lock.write_text(f"one==1.0 --hash=sha256:{'0' * 64}\n")
+    assert fill(tmp_path / "context", tmp_path / "env", [lock]) == ["one==1.0"]
     copied = tmp_path / "context/site"
     files = {str(path.relative_to(copied)) for path in copied.rglob("*") if path.is_file()}
-    assert files == {"one/__init__.py", "one-1.0.dist-info/METADATA"}
+    assert files == {"one/__init__.py", "one-1.0.dist-info/METADATA", "one-1.0.dist-info/RECORD"}
+    assert (copied / "one-1.0.dist-info/RECORD").read_text() == "one/__init__.py,sha256=a,0\n"
+    assert "bin/one" in record.read_text(), "the environment itself is as it was"
+    lock.write_text(f"one==1.1 --hash=sha256:{'0' * 64}\n")
+    with pytest.raises(RunError, match=r"not what the locks pin \(one==1\.1, 1 in all\)"):
+        fill(tmp_path / "context", tmp_path / "env", [lock])
     with pytest.raises(RunError, match=r"no environment of Python 3\.11 there; make it: snakemake nemo_environment"):
-        fill(tmp_path / "context", tmp_path)
+        fill(tmp_path / "context", tmp_path, [lock])
 
 
 def test_packages_are_read_from_the_root_file_system(tmp_path: Path) -> None:
@@ -62,11 +69,11 @@ def test_another_image_than_the_described_one_is_not_run(tmp_path: Path, monkeyp
     program(tmp_path / "bin", "buildah", f'echo \'[{{"digest": "sha256:{"0" * 64}"}}]\'')
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     with pytest.raises(RunError, match="no image was built here; build it: fewbits images build"):
-        run_inside(["true"], tmp_path, CHECKOUT)
+        run_inside(["true"], tmp_path)
     described = {"tag": "localhost/x:y", "image": f"localhost/x@sha256:{'1' * 64}"}
     (tmp_path / "smoke.json").write_text(json.dumps(described))
     with pytest.raises(RunError, match=r"not the image of .* any more; build it again"):
-        run_inside(["true"], tmp_path, CHECKOUT)
+        run_inside(["true"], tmp_path)
 
 
 @pytest.mark.slow
@@ -76,15 +83,15 @@ def test_two_builds_have_one_digest_and_nemo_trains_inside(tmp_path: Path) -> No
         pytest.skip("building an image needs root, buildah and mmdebstrap")
     if not environment.is_dir():
         pytest.skip("NeMo's environment for CPU is not built: snakemake nemo_environment")
-    work = CHECKOUT / "build" / tmp_path.name  # hard links do not cross file systems
+    work = CHECKOUT / "build" / tmp_path.name  # the image sees this checkout
     try:
-        first = build(environment, work, CHECKOUT)
-        assert build(environment, work, CHECKOUT) == first
+        first = build(environment, work)
+        assert build(environment, work) == first
         runs = work / "runs"
         command = ["python3", "-m", "recipes.nemo.launch", "llama3_8b-cpu-bf16", "--runs", str(runs)]
-        assert run_inside(command, work, CHECKOUT) == 0
+        assert run_inside(command, work) == 0
         (record,) = runs.glob("nemo/*/*/run.json")
         assert json.loads(record.read_text())["environment"]["image"] == first["image"]
-        assert run_inside(["sh", "-c", "exit 7"], work, CHECKOUT) == 7
+        assert run_inside(["sh", "-c", "exit 7"], work) == 7
     finally:
         shutil.rmtree(work)
