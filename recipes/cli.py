@@ -1,9 +1,10 @@
-"""Commands of the recipes' room: `fewbits capability`, `fewbits experiments`."""
+"""Commands of the recipes' room: `fewbits capability`, `fewbits experiments`, `fewbits doctor`."""
 
 from __future__ import annotations
 
 import fnmatch
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,15 +13,18 @@ from rich.table import Column, Table
 
 from recipes.catalog import capability, load_hardware, load_precisions, lookup
 from recipes.catalog.capability import load_stacks
+from recipes.doctor import SETTINGS, SITES, diagnose
 from recipes.maxtext.experiments import all_experiments as maxtext_experiments
 from recipes.maxtext.experiments import refused as maxtext_refused
 from recipes.nemo.experiments import all_experiments, refused
+from recipes.tiers import STACKS
 
 
 def register(app: typer.Typer) -> None:
     """Add this room's commands to the front door."""
     app.command("capability")(show_capability)
     app.command("experiments")(show_experiments)
+    app.command("doctor")(doctor)
 
 
 def show_capability(
@@ -79,3 +83,22 @@ def show_experiments(
         table.add_row(row["stack"], row["name"], str(layout["gpus"]), parallel + virtual, batch, cut, gate)
     # a line an experiment, however wide: names are copied from here, and lists are searched with grep
     Console(width=1000).print(table)
+
+
+def doctor(
+    stacks: Annotated[
+        list[str] | None, typer.Argument(metavar="[STACK]...", help=f"of {', '.join(STACKS)}; default: all")
+    ] = None,
+    settings: Annotated[
+        Path,
+        typer.Option(
+            help="settings of the place, e.g. profiles/slurm/settings.yaml", show_default="config/config.yaml"
+        ),
+    ] = SETTINGS,
+    site: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=FOLDER", help=f"unpacked bundle of {', '.join(SITES)}; repeatable")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+) -> None:
+    """What this machine is and can run, tier by tier, and what it lacks. Exit code 3: nothing runs here."""
+    raise typer.Exit(diagnose(settings, site or [], stacks or [], as_json))

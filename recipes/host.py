@@ -134,13 +134,15 @@ def probe() -> dict[str, Any]:
     }
 
 
-def probe_apart(module: str = "recipes.host", environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+def probe_apart(
+    module: str = "recipes.host", environment: Mapping[str, str] | None = None, python: str = sys.executable
+) -> dict[str, Any]:
     """`probe()` of a module in a process of its own, so that a launcher that only starts others holds no GPU memory.
 
-    `environment` is added to this one's. Raises RunError when the probe dies.
+    `environment` is added to this one's; `python` is the interpreter. Raises RunError when the probe dies.
     """
     around = {**os.environ, **(environment or {})}
-    done = subprocess.run([sys.executable, "-m", module], capture_output=True, text=True, env=around)
+    done = subprocess.run([python, "-m", module], capture_output=True, text=True, env=around)
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["no message"])[-1][:300]
         raise RunError(f"this host could not be read: {said}")
