@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 from snakemake.exceptions import WorkflowError
 
-from recipes.runs import to_json, utc_now, write_atomically
+from recipes.runs import find_runs, is_complete, to_json, utc_now, write_atomically
 
 HOLDER = Path("build/running.json")
 MAXTEXT_PYTHON = "3.12"
@@ -59,6 +59,11 @@ def slurm_place(config: Mapping[str, Any], image: str = "image") -> str:
     chosen |= {"image": slurm[image]} if slurm[image] else {}
     words = [word for key, value in chosen.items() for word in (f"--{key.replace('_', '-')}", value)]
     return shlex.join([*words, *(word for mount in slurm["mounts"] for word in ("--mount", mount))])
+
+
+def sealed_runs(config: Mapping[str, Any]) -> list[str]:
+    """Every sealed run folder where run folders go, sorted."""
+    return [str(folder) for folder in find_runs(Path(config["runs"])) if is_complete(folder)]
 
 
 def checkpoint_every(config: Mapping[str, Any], steps: int) -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 from recipes.checkpoints import place_of
 from recipes.runs import MANIFEST, RUN_JSON, RunError, find_runs, manifest_faults, sha256_of
 from results.pointers import pointer_of
-from results.publish import copy_whole, dvc
+from results.publish import Refused, alone, copy_whole, dvc
 
 KEPT = Path("results/checkpoints")
 
@@ -53,7 +53,12 @@ def keep(runs: Path, verdicts: dict[str, str], kept: Path) -> tuple[list[Path], 
             continue
         target = kept.joinpath(*run.parts[-3:])
         if not pointer_of(target).is_file():
-            copy_whole(place_of(run), target)
+            try:
+                if not target.exists():  # a process killed before it added it left it whole
+                    copy_whole(place_of(run), target, required=())
+            except Refused as error:
+                refused.append(str(error))
+                continue
             dvc("add", "-q", str(target))
         done.append(target)
     return done, refused
@@ -67,9 +72,15 @@ def main() -> int:
     args = parser.parse_args()
     try:
         rows = json.loads(args.verdicts.read_text(encoding="utf-8"))
-        done, refused = keep(args.runs, {row["path"]: row["verdict"] for row in rows}, KEPT)
-    except (RunError, OSError, ValueError, KeyError, TypeError) as error:
+        verdicts = {row["path"]: row["verdict"] for row in rows}
+    except (OSError, ValueError, KeyError, TypeError) as error:
         print(f"keep: {args.verdicts}: {error}", file=sys.stderr)
+        return 2
+    try:
+        with alone():
+            done, refused = keep(args.runs, verdicts, KEPT)
+    except (RunError, OSError) as error:
+        print(f"keep: {error}", file=sys.stderr)
         return 2
     for line in refused:
         print(f"keep: {line}", file=sys.stderr)

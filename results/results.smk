@@ -1,17 +1,10 @@
 # Raw results: the one rule that writes results/raw. Asked for by name only: what runs here is published on request.
 
-from pathlib import Path
-
-from recipes.runs import MANIFEST, find_runs, is_complete
+from recipes.workflow import sealed_runs
 
 
 rule publish:
     input:
-        [
-            str(folder / MANIFEST)
-            for folder in find_runs(Path(config["runs"]))
-            if is_complete(folder)
-        ],
         kept=["build/kept.txt"] if "checkpoint" in config["keep"] else [],
     output:
         "build/published.txt",
@@ -24,6 +17,9 @@ rule publish:
         dvc=1,
     params:
         runs=config["runs"],
+        # sealed runs never change: new names are what is new. Not input files: Snakemake refuses those that a node whose
+        # clock is ahead has written
+        sealed=sealed_runs(config),
         max_mib=config["publish_max_mib"],
     message:
         "versioning sealed runs of {params.runs} under results/raw"
@@ -32,12 +28,6 @@ rule publish:
 
 
 rule keep_checkpoints:
-    input:
-        [
-            str(folder / MANIFEST)
-            for folder in find_runs(Path(config["runs"]))
-            if is_complete(folder)
-        ],
     output:
         verdicts="build/verdicts.json",
         kept="build/kept.txt",
@@ -50,6 +40,7 @@ rule keep_checkpoints:
         dvc=1,
     params:
         runs=config["runs"],
+        sealed=sealed_runs(config),
     message:
         "versioning checkpoints of VALID runs of {params.runs} under results/checkpoints"
     shell:

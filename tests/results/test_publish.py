@@ -2,54 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from recipes.runs import METRICS, RunFolder
-from tests.conftest import CHECKOUT
 from tests.make_run import make_run
+from tests.results.publishing import dvc, pointers, publish, sh
 
 pytestmark = pytest.mark.workflow
-
-
-def sh(where: Path, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "DVC_NO_ANALYTICS": "1"}
-    done = subprocess.run(command, cwd=where, env=environment, capture_output=True, text=True)
-    assert not check or done.returncode == 0, done.stdout + done.stderr
-    return done
-
-
-def dvc(where: Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    return sh(where, sys.executable, "-m", "dvc", *arguments, check=check)
-
-
-def publish(where: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-    return sh(where, sys.executable, "-m", "results.publish", "--runs", "runs", check=check)
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    """A git and DVC repository with the checkout's DVC configuration, at a path with a space."""
-    root = tmp_path / "my repository"
-    root.mkdir()
-    sh(root, "git", "init", "-q")
-    dvc(root, "init", "-q")
-    shutil.copy(CHECKOUT / ".dvc" / "config", root / ".dvc" / "config")
-    shutil.copy(CHECKOUT / ".dvcignore", root / ".dvcignore")
-    return root
-
-
-def pointers(root: Path) -> dict[str, int]:
-    return {
-        path.relative_to(root / "results" / "raw").as_posix(): yaml.safe_load(path.read_text())["outs"][0]["nfiles"]
-        for path in (root / "results" / "raw").rglob("*.dvc")
-    }
 
 
 def test_published_runs_come_back_on_a_clone_and_grow(repository: Path, tmp_path: Path) -> None:

@@ -200,8 +200,12 @@ def test_an_edited_exhibit_is_made_again_and_a_second_snakemake_says_who_holds_t
 
 
 def test_publish_runs_again_when_there_are_new_runs(copy: Path) -> None:
-    for session in ("first", "second"):
-        make_run(copy / "runs", "bf16", session=session)
+    """Whatever the clock of the node that wrote them: an hour behind, and an hour ahead."""
+    for session, skew_s in (("first", 0), ("second", -3600), ("third", 3600)):
+        run = make_run(copy / "runs", "bf16", session=session)
+        there = time.time() + skew_s
+        for path in (*run.iterdir(), run):
+            os.utime(path, (there, there))
         snakemake(copy, "publish")
         assert (copy / "results/raw/te_layers/layers-llama3_8b-bf16" / f"{session}-r1").is_dir()
     done = snakemake(copy, "publish", "-n")
