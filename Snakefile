@@ -1,7 +1,7 @@
 # fewbits: the targets. Rules stand in the room that they belong to; settings in config/, places to run in profiles/.
 from snakemake.utils import min_version, validate
 
-from recipes.workflow import announce, name_holder, withdraw
+from recipes.workflow import announce, name_holder, require_apptainer, withdraw
 
 min_version("9.27")
 
@@ -11,6 +11,7 @@ configfile: "config/config.yaml"
 
 validate(config, "config/config.schema.json")
 name_holder()
+require_apptainer(config, workflow.deployment_settings)
 
 
 wildcard_constraints:

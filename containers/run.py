@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from containers.build import called, digest_of, require
-from recipes.launching import CHECKOUT, IMAGE
-from recipes.runs import RunError, git_state
+from recipes.launching import CHECKOUT, IMAGE, commit_told
+from recipes.runs import RunError
 
 
 def run_inside(command: Sequence[str], work: Path) -> int:
@@ -26,12 +26,15 @@ def run_inside(command: Sequence[str], work: Path) -> int:
     record = json.loads(built.read_text(encoding="utf-8"))
     if digest_of(record["tag"]) != record["image"].split("@")[1]:
         raise RunError(f"{record['tag']}: not the image of {built} any more; build it again: fewbits images build")
-    state = git_state(CHECKOUT)
-    commit = f"{state['commit'] or ''}{'+dirty' if state['dirty'] else ''}"
     container = called(["buildah", "from", "--pull-never", record["tag"]], "starting a container")
     try:
         inside = ["--volume", f"{CHECKOUT}:{CHECKOUT}", "--workingdir", str(CHECKOUT)]
-        told = {IMAGE: record["image"], "FEWBITS_COMMIT": commit, "PYTHONPATH": str(CHECKOUT), "HOME": "/root"}
+        told = {
+            IMAGE: record["image"],
+            "FEWBITS_COMMIT": commit_told(CHECKOUT),
+            "PYTHONPATH": str(CHECKOUT),
+            "HOME": "/root",
+        }
         for name, value in told.items():
             inside += ["--env", f"{name}={value}"]
         start = ["buildah", "run", "--isolation", "chroot", *inside, container, "--", *command]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 from pydantic import Field, model_validator
 
@@ -12,6 +13,7 @@ from recipes.launching import CHECKOUT
 from recipes.runs import RunError
 
 LOCK = CHECKOUT / "containers/images.lock.yaml"
+PINNED = "pinned"  # as a setting: what the lock names
 DIGEST = r"sha256:[0-9a-f]{64}"
 
 
@@ -49,7 +51,7 @@ def pinned(name: str) -> str:
         tag = "" if image.tag else " --tag TAG"
         raise RunError(
             f"image {name} ({image.reference}) is not resolved: run `fewbits images resolve {name}{tag}` where its"
-            " registry can be reached, or give --image the path of an imported one"
+            " registry can be reached, or name an imported one by its path"
         )
     return f"{image.reference}@{image.digest}"
 
@@ -58,6 +60,26 @@ def check_pinned(image: str) -> None:
     """Refuse an image that a tag names: it may be another one tomorrow. Raises RunError."""
     if not image.startswith("/") and "sha256:" not in image:
         raise RunError(
-            f"--image {image}: a tag can be moved; name the image by digest (...@sha256:...), or give the absolute path"
-            " of an imported one"
+            f"image {image}: a tag can be moved; name it by digest (...@sha256:...), or give the absolute path of an"
+            " imported one"
         )
+
+
+def container_of(setting: str, name: str) -> str | None:
+    """What a rule's `container:` says: the image of a setting, `name` that of the lock; None where no image is set.
+
+    Raises RunError for an image that a tag names, that was never resolved, or that is not there.
+    """
+    if not setting:
+        return None
+    if setting == PINNED:
+        return f"docker://{pinned(name)}"
+    check_pinned(setting)
+    if setting.startswith("/") and not Path(setting).exists():
+        raise RunError(f"image {setting}: not there; import it first (apptainer build)")
+    return setting
+
+
+def image_named(image: str | None) -> str:
+    """An image as run.json names it, whichever program starts it; empty for none."""
+    return (image or "").removeprefix("docker://")

@@ -63,6 +63,12 @@ def python_path() -> str:
     return os.pathsep.join(dict.fromkeys(map(str, parts)))
 
 
+def commit_told(checkout: Path) -> str:
+    """What FEWBITS_COMMIT says to a process that cannot ask git; empty outside a repository."""
+    state = git_state(checkout)
+    return f"{state['commit'] or ''}{'+dirty' if state['dirty'] else ''}"
+
+
 def base_record(
     which: Entry,
     precision: str | None,

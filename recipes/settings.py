@@ -18,10 +18,21 @@ class Stack(Entry):
     )
 
 
-class Nemo(Stack):
+class TrainingStack(Stack):
+    """How to reach the environment of a stack that Snakemake can also run in a container."""
+
+    container: str = Field(
+        default="",
+        description="image that the stack's rules run in (--sdm apptainer): a SIF's path, docker://...@sha256:..., or"
+        " `pinned`, as containers/images.lock.yaml has it; empty: none",
+    )
+
+
+class Nemo(TrainingStack):
     """How to reach NeMo's environment on a GPU host; the one for CPU is built under build/envs."""
 
     site_25_07: str = Field(default="", description="site folder of nemo_25_07, laid over `site` for block scaling")
+    container_25_07: str = Field(default="", description="the same for release 25.07's experiments")
     profile: bool = Field(default=False, description="profile the last step of a GPU run into its kernels.csv")
 
 
@@ -48,7 +59,7 @@ class Settings(Entry):
     runs: str = Field(default="runs", description="where run folders go")
     te_layers: Stack = Stack()
     nemo: Nemo = Nemo()
-    maxtext: Stack = Stack()
+    maxtext: TrainingStack = TrainingStack()
     slurm: Slurm = Slurm()
     cpu_tier: tuple[Literal["nemo", "maxtext"], ...] = Field(
         default=("nemo", "maxtext"), description="stacks whose recipes `reproduce_all` trains on CPU; empty: none"

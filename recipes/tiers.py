@@ -23,6 +23,7 @@ from recipes.maxtext.host import library_path
 from recipes.nemo import experiments as nemo
 from recipes.nemo.experiment_file import load_experiments as nemo_rows
 from recipes.nemo.launch import check_host as nemo_check_host
+from recipes.nemo.place import site_of
 from recipes.runs import RunError
 from recipes.settings import Settings
 from recipes.te_layers import experiments as te_layers
@@ -155,9 +156,9 @@ def of_nemo(settings: Settings) -> Iterator[Tier]:
     for name, target in zip(GPU_TIERS, ("nemo_gpu", "nemo_host"), strict=True):
         for release in nemo_rows().releases:
             chosen = [one for one in made if one.tier == name and one.release == release]
-            sites = [settings.nemo.site_25_07 if release != nemo.MAIN_RELEASE else "", settings.nemo.site]
-            where = Environment(settings.nemo.python, tuple(filter(None, sites)))
             if chosen:
+                sites = site_of(settings.nemo.model_dump(), chosen[0].name).split(os.pathsep)
+                where = Environment(settings.nemo.python, tuple(filter(None, sites)))
                 yield judged(Tier(f"nemo {release}", name, f"snakemake {target} {ON_GPUS}"), where, chosen, check_nemo)
     yield cluster("nemo", settings, nemo_rows().releases[nemo.MAIN_RELEASE].image, nemo.cluster_experiments)
 

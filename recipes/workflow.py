@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 from snakemake.exceptions import WorkflowError
 
+from recipes.launching import CHECKOUT, commit_told
 from recipes.runs import find_runs, is_complete, to_json, utc_now, write_atomically
 
 HOLDER = Path("build/running.json")
@@ -64,6 +65,24 @@ def slurm_place(config: Mapping[str, Any], image: str = "image") -> str:
 def sealed_runs(config: Mapping[str, Any]) -> list[str]:
     """Every sealed run folder where run folders go, sorted."""
     return [str(folder) for folder in find_runs(Path(config["runs"])) if is_complete(folder)]
+
+
+def require_apptainer(config: Mapping[str, Any], deployment: Any) -> None:
+    """Stop where an image is set and Snakemake would not run in it: it ignores `container:` without a word.
+
+    `deployment` is the workflow's DeploymentSettings. Jobs are told the commit, since an image may lack git. Raises
+    WorkflowError.
+    """
+    images = [f"{stack}.{key}" for stack in ("nemo", "maxtext") for key in config[stack] if key.startswith("container")]
+    asked = [name for name in images if config[name.split(".")[0]][name.split(".")[1]]]
+    if not asked:
+        return
+    if "apptainer" not in [method.name.lower() for method in deployment.deployment_method]:
+        raise WorkflowError(
+            f"{asked[0]} names an image, which Snakemake ignores without `--sdm apptainer`: add that, or leave the"
+            " setting empty"
+        )
+    os.environ["FEWBITS_COMMIT"] = commit_told(CHECKOUT)
 
 
 def checkpoint_every(config: Mapping[str, Any], steps: int) -> int:

@@ -1,4 +1,5 @@
 # MaxText: numerics of all precisions on CPU for everybody, pairs on one GPU and one host, whole models on a cluster.
+from recipes.images import container_of, image_named
 from recipes.maxtext.experiments import all_experiments as maxtext_experiments
 from recipes.maxtext.experiments import cluster_experiments as maxtext_cluster
 from recipes.maxtext.experiments import refused as maxtext_refused
@@ -50,7 +51,9 @@ rule maxtext_cpu:
 
 rule maxtext_cpu_run:
     input:
-        environment="build/envs/maxtext.done",
+        environment=(
+            [] if config["maxtext"]["container"] else "build/envs/maxtext.done"
+        ),
         experiments="recipes/maxtext/experiments.yaml",
         code=[
             "recipes/maxtext/arguments.py",
@@ -67,8 +70,15 @@ rule maxtext_cpu_run:
         "build/benchmarks/maxtext/{experiment}.jsonl"
     wildcard_constraints:
         experiment=".+-cpu-.+",
+    container:
+        container_of(config["maxtext"]["container"], "maxtext")
     params:
-        python="build/envs/maxtext/bin/python",
+        image=image_named(container_of(config["maxtext"]["container"], "maxtext")),
+        python=(
+            config["maxtext"]["python"]
+            if config["maxtext"]["container"]
+            else "build/envs/maxtext/bin/python"
+        ),
         checkpoint=lambda wildcards: checkpoint_every(
             config, maxtext_experiments()[wildcards.experiment].steps
         ),
@@ -76,7 +86,7 @@ rule maxtext_cpu_run:
     message:
         "maxtext: {wildcards.experiment}, about a minute"
     shell:
-        "PYTHONPATH=. {params.python:q} -m recipes.maxtext.launch {wildcards.experiment:q}"
+        "FEWBITS_IMAGE={params.image:q} PYTHONPATH=. {params.python:q} -m recipes.maxtext.launch {wildcards.experiment:q}"
         " --checkpoint-every {params.checkpoint} --runs {params.runs:q} --session-file {output:q} 2>&1 | tee {log:q}"
 
 
@@ -128,16 +138,19 @@ rule maxtext_gpu_run:
         "build/benchmarks/maxtext/{experiment}.jsonl"
     wildcard_constraints:
         experiment=r".+-h200(x\d+)?-.+",
+    container:
+        container_of(config["maxtext"]["container"], "maxtext")
     resources:
         gpu=lambda wildcards: maxtext_experiments()[wildcards.experiment].layout.gpus,
     params:
+        image=image_named(container_of(config["maxtext"]["container"], "maxtext")),
         python=config["maxtext"]["python"],
         site=config["maxtext"]["site"],
         runs=config["runs"],
     message:
         "maxtext: {wildcards.experiment}, about a minute and a half; emulated NVFP4 compiles for longer"
     shell:
-        "PYTHONPATH={params.site:q}:. {params.python:q} -m recipes.maxtext.launch {wildcards.experiment:q}"
+        "FEWBITS_IMAGE={params.image:q} PYTHONPATH={params.site:q}:. {params.python:q} -m recipes.maxtext.launch {wildcards.experiment:q}"
         " --runs {params.runs:q} --session-file {output:q} 2>&1 | tee {log:q}"
 
 

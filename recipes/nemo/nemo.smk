@@ -1,5 +1,7 @@
 # NeMo 25.04: plumbing on CPU for everybody, pairs on one GPU, full recipes on a cluster (recipes/nemo/submit.py).
+from recipes.images import image_named
 from recipes.nemo.experiments import all_experiments, cluster_experiments
+from recipes.nemo.place import image_of, site_of
 from recipes.workflow import checkpoint_every, require_gpus, slurm_place
 
 
@@ -38,7 +40,11 @@ rule nemo_cpu:
 
 rule nemo_cpu_run:
     input:
-        environment="build/envs/nemo.done",
+        environment=lambda wildcards: (
+            []
+            if image_of(config["nemo"], wildcards.experiment)
+            else "build/envs/nemo.done"
+        ),
         experiments="recipes/nemo/experiments.yaml",
         code=[
             "recipes/nemo/recipe.py",
@@ -54,9 +60,18 @@ rule nemo_cpu_run:
         "build/benchmarks/nemo/{experiment}.jsonl"
     wildcard_constraints:
         experiment=".+-cpu-.+",
+    container:
+        lambda wildcards: image_of(config["nemo"], wildcards.experiment)
     threads: lambda wildcards: all_experiments()[wildcards.experiment].layout.gpus
     params:
-        python="build/envs/nemo/bin/python",
+        image=lambda wildcards: image_named(
+            image_of(config["nemo"], wildcards.experiment)
+        ),
+        python=lambda wildcards: (
+            config["nemo"]["python"]
+            if image_of(config["nemo"], wildcards.experiment)
+            else "build/envs/nemo/bin/python"
+        ),
         checkpoint=lambda wildcards: checkpoint_every(
             config, all_experiments()[wildcards.experiment].steps
         ),
@@ -64,7 +79,7 @@ rule nemo_cpu_run:
     message:
         "nemo: {wildcards.experiment}"
     shell:
-        "PYTHONPATH=. {params.python:q} -m recipes.nemo.launch {wildcards.experiment:q}"
+        "FEWBITS_IMAGE={params.image:q} PYTHONPATH=. {params.python:q} -m recipes.nemo.launch {wildcards.experiment:q}"
         " --checkpoint-every {params.checkpoint} --runs {params.runs:q} --session-file {output:q} 2>&1 | tee {log:q}"
 
 
@@ -133,23 +148,16 @@ rule nemo_gpu_run:
         "build/benchmarks/nemo/{experiment}.jsonl"
     wildcard_constraints:
         experiment=r".+-h200(x\d+)?-.+",
+    container:
+        lambda wildcards: image_of(config["nemo"], wildcards.experiment)
     resources:
         gpu=lambda wildcards: all_experiments()[wildcards.experiment].layout.gpus,
     params:
-        python=config["nemo"]["python"],
-        # 25.07's own packages lie over 25.04's site
-        site=lambda wildcards: ":".join(
-            path
-            for path in (
-                (
-                    config["nemo"]["site_25_07"]
-                    if "25.07" in wildcards.experiment
-                    else ""
-                ),
-                config["nemo"]["site"],
-            )
-            if path
+        image=lambda wildcards: image_named(
+            image_of(config["nemo"], wildcards.experiment)
         ),
+        python=config["nemo"]["python"],
+        site=lambda wildcards: site_of(config["nemo"], wildcards.experiment),
         profile=lambda wildcards: (
             all_experiments()[wildcards.experiment].steps - 1
             if config["nemo"]["profile"]
@@ -162,7 +170,7 @@ rule nemo_gpu_run:
     message:
         "nemo: {wildcards.experiment}, about two minutes"
     shell:
-        "PYTHONPATH={params.site:q}:. {params.python:q} -m recipes.nemo.launch {wildcards.experiment:q}"
+        "FEWBITS_IMAGE={params.image:q} PYTHONPATH={params.site:q}:. {params.python:q} -m recipes.nemo.launch {wildcards.experiment:q}"
         " --profile-step {params.profile} --checkpoint-every {params.checkpoint} --runs {params.runs:q} --session-file {output:q} 2>&1 | tee {log:q}"
 
 

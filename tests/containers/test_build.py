@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import subprocess
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from containers.build import build, debian_packages, fill
+from containers.build import build, called, debian_packages, fill
 from containers.run import run_inside
 from recipes.launching import CHECKOUT
 from recipes.runs import RunError
+from tests.workflow.test_workflow import copy_checkout
 
 
 def program(folder: Path, name: str, script: str) -> None:
@@ -76,22 +81,53 @@ def test_another_image_than_the_described_one_is_not_run(tmp_path: Path, monkeyp
         run_inside(["true"], tmp_path)
 
 
-@pytest.mark.slow
-def test_two_builds_have_one_digest_and_nemo_trains_inside(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The smoke image, built from nothing: the folder it was built in, and its record."""
     environment = CHECKOUT / "build/envs/nemo"
     if os.geteuid() or shutil.which("buildah") is None or shutil.which("mmdebstrap") is None:
         pytest.skip("building an image needs root, buildah and mmdebstrap")
     if not environment.is_dir():
         pytest.skip("NeMo's environment for CPU is not built: snakemake nemo_environment")
-    work = CHECKOUT / "build" / tmp_path.name  # the image sees this checkout
+    work = CHECKOUT / "build" / tmp_path_factory.mktemp("smoke").name  # the image sees this checkout
     try:
-        first = build(environment, work)
-        assert build(environment, work) == first
-        runs = work / "runs"
-        command = ["python3", "-m", "recipes.nemo.launch", "llama3_8b-cpu-bf16", "--runs", str(runs)]
-        assert run_inside(command, work) == 0
-        (record,) = runs.glob("nemo/*/*/run.json")
-        assert json.loads(record.read_text())["environment"]["image"] == first["image"]
-        assert run_inside(["sh", "-c", "exit 7"], work) == 7
+        yield work, build(environment, work)
     finally:
         shutil.rmtree(work)
+
+
+@pytest.mark.slow
+def test_two_builds_have_one_digest_and_nemo_trains_inside(smoke: tuple[Path, dict[str, Any]]) -> None:
+    work, first = smoke
+    assert build(CHECKOUT / "build/envs/nemo", work) == first
+    runs = work / "runs"
+    command = ["python3", "-m", "recipes.nemo.launch", "llama3_8b-cpu-bf16", "--runs", str(runs)]
+    assert run_inside(command, work) == 0
+    (record,) = runs.glob("nemo/*/*/run.json")
+    assert json.loads(record.read_text())["environment"]["image"] == first["image"]
+    assert run_inside(["sh", "-c", "exit 7"], work) == 7
+
+
+@pytest.mark.slow
+def test_snakemakes_container_path_trains_in_it(smoke: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """Through a stand-in for Apptainer, which this project has no way to install."""
+    if shutil.which("bwrap") is None:
+        pytest.skip("the stand-in for Apptainer needs bubblewrap")
+    standin = (CHECKOUT / "tests/workflow/apptainer_standin.sh").read_text().removeprefix("#!/bin/sh\n")
+    program(tmp_path / "bin", "apptainer", standin)
+    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    checkout = copy_checkout(tmp_path / "checkout")
+    target = "build/sessions/nemo/llama3_8b-cpu-bf16.json"
+    container = called(["buildah", "from", "--pull-never", smoke[1]["tag"]], "starting a container")
+    try:
+        image = called(["buildah", "mount", container], "mounting an image")
+        command = ["snakemake", target, "--sdm", "apptainer", "--config", f"nemo={{container: {image}}}"]
+        done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    finally:
+        called(["buildah", "rm", container], "removing a container")
+    (path,) = checkout.glob("runs/nemo/*/*/run.json")
+    record = json.loads(path.read_text())
+    assert record["environment"]["image"] == image
+    assert record["outcome"]["status"] == "completed"
+    assert re.fullmatch("[0-9a-f]{40}", record["git"]["commit"]), "told from outside: the image has no git"

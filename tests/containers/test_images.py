@@ -11,7 +11,7 @@ import pytest
 import recipes.images
 from containers.resolve import resolve
 from recipes.catalog import CatalogError
-from recipes.images import LOCK, check_pinned, load_images, pinned
+from recipes.images import LOCK, PINNED, check_pinned, container_of, image_named, load_images, pinned
 from recipes.nemo.experiment_file import load_experiments
 from recipes.runs import RunError
 
@@ -106,3 +106,21 @@ def test_a_tag_is_refused() -> None:
     check_pinned(f"nvcr.io/nvidia/nemo@{DIGEST}")
     with pytest.raises(RunError, match="a tag can be moved"):
         check_pinned("nvcr.io/nvidia/nemo:25.04.00")
+
+
+def test_what_snakemake_runs_in(lock: Path, tmp_path: Path) -> None:
+    assert container_of("", "nemo") is None
+    assert image_named(None) == ""
+    with pytest.raises(RunError, match="is not resolved: run `fewbits images resolve nemo`"):
+        container_of(PINNED, "nemo")
+    for wrong, says in (("docker://nvcr.io/nvidia/nemo:25.04", "a tag can be moved"), ("/no/nemo.sif", "not there")):
+        with pytest.raises(RunError, match=says):
+            container_of(wrong, "nemo")
+    assert container_of(str(tmp_path), "nemo") == str(tmp_path)
+    lock.write_text(
+        lock.read_text().replace('digest: ""\n    obtained: ""', f'digest: "{DIGEST}"\n    obtained: here', 1)
+    )
+    load_images.cache_clear()
+    image = container_of(PINNED, "nemo")
+    assert image == f"docker://nvcr.io/nvidia/nemo@{DIGEST}"
+    assert image_named(image) == pinned("nemo")

@@ -242,10 +242,36 @@ def test_a_wrong_setting_is_named(built: Path, setting: str, says: str) -> None:
 
 
 def test_lint_finds_nothing_but_missing_containers(built: Path) -> None:
-    """Software comes from locks (envs/); containers are a room of their own, so that one finding is expected."""
+    """Software comes from locks (envs/), containers where a stack has one: that finding is expected of other rules."""
     done = snakemake(built, "--lint", check=False)
     findings = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("    * ")]
     assert set(findings) <= {"    * Specify a conda environment or container for each rule.:"}
+
+
+def test_an_image_is_run_in_or_refused(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snakemake ignores `container:` without --sdm apptainer: a run would be labelled with an image it never saw."""
+    standin = tmp_path / "apptainer"
+    shutil.copy(CHECKOUT / "tests/workflow/apptainer_standin.sh", standin)
+    standin.chmod(0o755)
+    monkeypatch.setitem(ENVIRONMENT, "PATH", f"{tmp_path}{os.pathsep}{ENVIRONMENT['PATH']}")
+    image = f"nemo={{container: {tmp_path}}}"
+    target = "build/sessions/nemo/llama3_8b-cpu-bf16.json"
+    refused = snakemake(built, target, "-n", "--config", image, check=False)
+    assert refused.returncode != 0
+    assert (
+        "nemo.container names an image, which Snakemake ignores without `--sdm apptainer`"
+        in refused.stdout + refused.stderr
+    )
+    done = snakemake(built, target, "-n", "-p", "--sdm", "apptainer", "--config", image)
+    planned = done.stdout + done.stderr
+    assert f"FEWBITS_IMAGE={tmp_path} PYTHONPATH=. python3 -m recipes.nemo.launch llama3_8b-cpu-bf16" in planned
+    assert "nemo_environment" not in planned
+    for name, says in (("pinned", "is not resolved"), ("nvcr.io/nvidia/nemo:25.04", "a tag can be moved")):
+        done = snakemake(
+            built, target, "-n", "--sdm", "apptainer", "--config", f"nemo={{container: '{name}'}}", check=False
+        )
+        assert done.returncode != 0
+        assert says in done.stdout + done.stderr
 
 
 def test_a_read_only_checkout_is_read_and_worked_on_in_a_clone(built: Path, tmp_path: Path) -> None:
