@@ -47,6 +47,7 @@ check: dev
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
 	@$(RUN) snakefmt --check .
+	@$(RUN) hadolint containers/*/Containerfile
 	@$(RUN) python -m recipes.schemas --check
 	@$(RUN) python -m analysis.documents --check
 	@$(RUN) dvc pull -q

@@ -1,23 +1,22 @@
 """Build the smoke image from what the locks pin, with no network inside the build: `fewbits images build`.
 
 The base is a Debian made by mmdebstrap from the configured mirror, so that no image registry is needed; the image holds
-NeMo's environment for CPU on top. Two builds from one base and the same locks have the same manifest digest: file times
-and the image's own are EPOCH, and what installing leaves of its time and place stays out.
+NeMo's environment for CPU on top. Two builds from one base and the same locks have the same manifest digest with podman
+and buildah: what installing leaves of its time and place stays out.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
-import subprocess
 import tarfile
 from collections.abc import Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+from containers.engine import Engine, called
 from envs.locks import normalise, read_lock
 from recipes.launching import CHECKOUT
 from recipes.runs import RunError, sha256_of, to_json, write_atomically
@@ -25,41 +24,9 @@ from recipes.runs import RunError, sha256_of, to_json, write_atomically
 NAME = "localhost/fewbits-smoke"
 BASE = "localhost/fewbits-base"
 SUITE = "bookworm"  # Python 3.11, as NeMo's environment for CPU
-EPOCH = "1735689600"  # 2025-01-01: every time in an image
 LOCKS = ("envs/nemo/requirements.lock", "envs/nemo/release.lock")
 # compiled files and uv's notes hold times and paths of this machine
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "uv_*.json")
-
-
-def require(*programs: str) -> None:
-    """Raises RunError naming what is not installed."""
-    missing = [program for program in programs if shutil.which(program) is None]
-    if missing:
-        raise RunError(
-            f"{', '.join(missing)} not installed, so no image is built here (Debian: apt install {' '.join(missing)});"
-            " the locked environment runs the same without: snakemake nemo_cpu"
-        )
-
-
-def called(command: list[str], what: str) -> str:
-    """Standard output of a command, stripped. Raises RunError with the last line of what it complained about."""
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH})
-    if done.returncode:
-        said = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
-        raise RunError(f"{what}: {said[:300]}")
-    return done.stdout.strip()
-
-
-def bud(context: Path, containerfile: Path, tag: str, *options: str) -> str:
-    """Build an image with buildah; returns its manifest digest. Raises RunError."""
-    command = ["buildah", "bud", "--isolation", "chroot", "--timestamp", EPOCH, "--pull-never", "--no-cache", "--quiet"]
-    called([*command, *options, "--file", str(containerfile), "--tag", tag, str(context)], f"building {tag}")
-    return digest_of(tag)
-
-
-def digest_of(tag: str) -> str:
-    """Manifest digest of an image in buildah's store. Raises RunError when there is none."""
-    return str(json.loads(called(["buildah", "images", "--json", tag], tag))[0]["digest"])
 
 
 def debian_packages(rootfs: Path) -> list[str]:
@@ -72,11 +39,15 @@ def debian_packages(rootfs: Path) -> list[str]:
     return sorted(f"{one['Package']}={one['Version']}" for one in found if one)
 
 
-def make_base(work: Path) -> dict[str, Any]:
+def make_base(work: Path, engine: Engine) -> dict[str, Any]:
     """The Debian base, made anew only where `work` holds none. Returns its digests and packages. Raises RunError."""
     context = work / "base"
     rootfs = context / "rootfs.tar"
     if not rootfs.is_file():
+        if shutil.which("mmdebstrap") is None:
+            raise RunError("mmdebstrap is not installed; it makes the Debian base (Debian: apt install mmdebstrap)")
+        if os.geteuid():
+            raise RunError(f"making a Debian needs root; make {rootfs} as root once, the rest does not need it")
         context.mkdir(parents=True, exist_ok=True)
         aside = context / "rootfs.part.tar"
         options = ["--mode=root", "--variant=minbase", "--include=python3,ca-certificates"]
@@ -84,8 +55,13 @@ def make_base(work: Path) -> dict[str, Any]:
         aside.rename(rootfs)
     containerfile = context / "Containerfile"
     containerfile.write_text("FROM scratch\nADD rootfs.tar /\n", encoding="utf-8")
-    digest = bud(context, containerfile, f"{BASE}:{SUITE}")
-    return {"digest": digest, "rootfs_sha256": sha256_of(rootfs), "packages": debian_packages(rootfs)}
+    tag = f"{BASE}:{SUITE}"
+    engine.build(context, containerfile, tag, {})
+    return {
+        "image": engine.reference(tag),
+        "rootfs_sha256": sha256_of(rootfs),
+        "packages": debian_packages(rootfs),
+    }
 
 
 def installed(site: Path, locks: Sequence[Path]) -> list[str]:
@@ -131,25 +107,23 @@ def fill(context: Path, environment: Path, locks: Sequence[Path]) -> list[str]:
     return packages
 
 
-def build(environment: Path, work: Path) -> dict[str, Any]:
+def build(environment: Path, work: Path, engine: Engine) -> dict[str, Any]:
     """Build the smoke image; returns what is written to `work`/smoke.json, which runs inside name by digest.
 
     `environment` is NeMo's for CPU, which its locks made. Raises RunError.
     """
-    require("buildah", "mmdebstrap")
-    if os.geteuid():
-        raise RunError("building an image from a Debian of one's own needs root (mmdebstrap, buildah's chroot)")
     context = work / "context"
     context.mkdir(parents=True, exist_ok=True)
     locks = [CHECKOUT / lock for lock in LOCKS]
     packages = fill(context, environment, locks)
-    base = make_base(work)
+    base = make_base(work, engine)
     tag = f"{NAME}:{SUITE}"
-    digest = bud(context, CHECKOUT / "containers/smoke/Containerfile", tag, "--build-arg", f"BASE={BASE}:{SUITE}")
+    engine.build(context, CHECKOUT / "containers/smoke/Containerfile", tag, {"BASE": f"{BASE}:{SUITE}"})
     record = {
-        "image": f"{NAME}@{digest}",
+        "image": engine.reference(tag),
         "tag": tag,
-        "engine": called(["buildah", "--version"], "buildah"),
+        "engine": engine.name,
+        "engine_version": engine.version(),
         "base": base,
         "locks": {lock: sha256_of(CHECKOUT / lock) for lock in LOCKS},
         "packages": packages,

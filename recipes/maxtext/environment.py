@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from recipes.catalog import parameters
@@ -48,18 +49,21 @@ def rank_environment(which: Experiment) -> dict[str, str]:
     return environment | (NO_MULTICAST if which.tier == "one_host" else {})
 
 
+def check_release(versions: Mapping[str, str], name: str = "this", lock: str = GPU_LOCK) -> None:
+    """Refuse another MaxText than the experiments'. `versions`: recipes.host.versions. Raises RunError."""
+    wanted = load_experiments().maxtext
+    if "maxtext" not in versions:
+        raise RunError("maxtext is not installed; `make reproduce_all` builds its environment (docs/maxtext.md)")
+    if versions["maxtext"] != wanted:
+        raise RunError(f"maxtext {versions['maxtext']} found, {name} is for {wanted}; install {lock} anew")
+
+
 def check_host(which: Experiment, host: dict[str, Any], slurm: bool = False) -> None:
     """Refuse a host that cannot run the experiment, before anything is written. Raises RunError.
 
     `slurm`: this is one node of a job, which Slurm has started a task a GPU on.
     """
-    found = host["versions"]
-    wanted = load_experiments().maxtext
-    if "maxtext" not in found:
-        raise RunError("maxtext is not installed; `make reproduce_all` builds its environment (docs/maxtext.md)")
-    if found["maxtext"] != wanted:
-        lock = LOCK if which.tier == "cpu" else GPU_LOCK
-        raise RunError(f"maxtext {found['maxtext']} found, {which.name} is for {wanted}; install {lock} anew")
+    check_release(host["versions"], which.name, LOCK if which.tier == "cpu" else GPU_LOCK)
     tasks = int(os.environ.get("SLURM_NTASKS", "1")) if slurm else which.layout.gpus
     if tasks != which.layout.gpus:
         raise RunError(f"{which.name} has {which.layout.gpus} ranks, Slurm started {tasks} tasks; submit it anew")

@@ -15,11 +15,11 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recipes.catalog import CatalogError, parameters
+from recipes.catalog import CatalogError, lookup, parameters
 from recipes.checkpoints import set_aside
 from recipes.gpus import lent_gpus
 from recipes.host import probe_apart
@@ -91,6 +91,20 @@ def memory_need_bytes(which: Experiment) -> int:
     return int(parameters(which.dimensions) / split * (held + BYTES_SHARED / copies))
 
 
+def check_release(release: str, versions: Mapping[str, str], name: str = "this") -> None:
+    """Refuse other packages than a release's. `versions`: recipes.host.versions. Raises RunError, CatalogError."""
+    wanted = lookup("release of nemo", release, load_experiments().releases)
+    for package, version in (("nemo-toolkit", wanted.nemo_toolkit), ("megatron-core", wanted.megatron_core)):
+        found = versions.get(package)
+        if found is None:
+            raise RunError(
+                f"{package} is not installed; `snakemake nemo_environment` builds it for CPU, a bundle brings it to a"
+                " GPU (docs/nemo.md)"
+            )
+        if release_of(found) != version:
+            raise RunError(f"{package} {found} found, {name} is for {version}; use envs/nemo of that release")
+
+
 def check_host(which: Experiment, host: dict[str, Any], slurm: bool = False) -> None:
     """Refuse a host that cannot run the experiment, before anything is written. Raises RunError.
 
@@ -99,13 +113,7 @@ def check_host(which: Experiment, host: dict[str, Any], slurm: bool = False) -> 
     tasks = int(os.environ.get("SLURM_NTASKS", "1")) if slurm else which.layout.gpus
     if tasks != which.layout.gpus:
         raise RunError(f"{which.name} has {which.layout.gpus} ranks, Slurm started {tasks} tasks; submit it anew")
-    release = load_experiments().releases[which.release]
-    for package, wanted in (("nemo-toolkit", release.nemo_toolkit), ("megatron-core", release.megatron_core)):
-        found = host["versions"].get(package)
-        if found is None:
-            raise RunError(f"{package} is not installed; `make envs` builds it, or unpack a bundle (docs/nemo.md)")
-        if release_of(found) != wanted:
-            raise RunError(f"{package} {found} found, {which.name} is for {wanted}; use envs/nemo of that release")
+    check_release(which.release, host["versions"], which.name)
     if which.tier == "cpu":
         if which.layout.context_parallel > 1:
             raise RunError("context parallelism does not exist on CPU (megatron-core needs Transformer Engine for it)")

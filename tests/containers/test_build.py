@@ -14,10 +14,13 @@ from typing import Any
 
 import pytest
 
-from containers.build import build, called, debian_packages, fill
+import containers.release
+from containers.build import build, debian_packages, fill
+from containers.engine import ENGINES, called
+from containers.release import build_release
 from containers.run import run_inside
 from recipes.launching import CHECKOUT
-from recipes.runs import RunError
+from recipes.runs import RunError, git_state
 from tests.workflow.test_workflow import copy_checkout
 
 
@@ -26,14 +29,6 @@ def program(folder: Path, name: str, script: str) -> None:
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(f"#!/bin/sh\n{script}\n")
     (folder / name).chmod(0o755)
-
-
-def test_without_an_engine_the_locked_environment_is_the_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RunError, match=r"buildah, mmdebstrap not installed.*snakemake nemo_cpu"):
-        build(tmp_path, tmp_path)
 
 
 def test_the_context_holds_packages_and_nothing_of_this_machine(tmp_path: Path) -> None:
@@ -71,11 +66,11 @@ def test_packages_are_read_from_the_root_file_system(tmp_path: Path) -> None:
 
 
 def test_another_image_than_the_described_one_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(tmp_path / "bin", "buildah", f'echo \'[{{"digest": "sha256:{"0" * 64}"}}]\'')
+    program(tmp_path / "bin", "podman", f'echo \'[{{"Digest": "sha256:{"0" * 64}"}}]\'')
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     with pytest.raises(RunError, match="no image was built here; build it: fewbits images build"):
         run_inside(["true"], tmp_path)
-    described = {"tag": "localhost/x:y", "image": f"localhost/x@sha256:{'1' * 64}"}
+    described = {"tag": "localhost/x:y", "image": f"localhost/x@sha256:{'1' * 64}", "engine": "podman"}
     (tmp_path / "smoke.json").write_text(json.dumps(described))
     with pytest.raises(RunError, match=r"not the image of .* any more; build it again"):
         run_inside(["true"], tmp_path)
@@ -91,21 +86,43 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict
         pytest.skip("NeMo's environment for CPU is not built: snakemake nemo_environment")
     work = CHECKOUT / "build" / tmp_path_factory.mktemp("smoke").name  # the image sees this checkout
     try:
-        yield work, build(environment, work)
+        yield work, build(environment, work, ENGINES["buildah"])
     finally:
         shutil.rmtree(work)
 
 
 @pytest.mark.slow
-def test_two_builds_have_one_digest_and_nemo_trains_inside(smoke: tuple[Path, dict[str, Any]]) -> None:
+@pytest.mark.parametrize("name", ["podman", "docker", "buildah"])  # the last is the one of the test that follows
+def test_every_engine_builds_an_image_in_which_nemo_trains(smoke: tuple[Path, dict[str, Any]], name: str) -> None:
     work, first = smoke
-    assert build(CHECKOUT / "build/envs/nemo", work) == first
-    runs = work / "runs"
+    if not ENGINES[name].usable():
+        pytest.skip(f"{name} does not work here")
+    built = build(CHECKOUT / "build/envs/nemo", work, ENGINES[name])
+    if name == "docker":
+        assert "docker image ID sha256:" in built["image"]
+    else:
+        assert (built["image"], built["base"], built["packages"]) == (first["image"], first["base"], first["packages"])
+    runs = work / f"runs-{name}"
     command = ["python3", "-m", "recipes.nemo.launch", "llama3_8b-cpu-bf16", "--runs", str(runs)]
     assert run_inside(command, work) == 0
     (record,) = runs.glob("nemo/*/*/run.json")
-    assert json.loads(record.read_text())["environment"]["image"] == first["image"]
+    assert json.loads(record.read_text())["environment"]["image"] == built["image"]
     assert run_inside(["sh", "-c", "exit 7"], work) == 7
+
+
+@pytest.mark.slow
+def test_a_release_is_built_on_a_base_that_holds_it(
+    smoke: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVIDIA's images cannot be had here; the smoke image holds NeMo 25.04, and neither 25.07 nor MaxText."""
+    monkeypatch.setattr(containers.release, "git_state", lambda checkout: {**git_state(checkout), "dirty": False})
+    base, engine = smoke[1]["image"], ENGINES["buildah"]
+    first, second = (build_release("nemo", base, tmp_path, engine) for _ in range(2))
+    assert first == second
+    assert "nemo-toolkit==2.3.0" in first["packages"]
+    for name, says in (("nemo-25.07", "nemo-toolkit 2.3.0 found, this is for 2.4"), ("maxtext", "not installed")):
+        with pytest.raises(RunError, match=says):
+            build_release(name, base, tmp_path, engine)
 
 
 @pytest.mark.slow

@@ -51,7 +51,7 @@ def place(home: Path, *more: str) -> list[str]:
     ("name", "more", "code", "hint"),
     [
         ("llama31_405b-gb200-nvfp4", [], 2, "fewbits images resolve maxtext --tag TAG"),
-        ("llama31_405b-gb200-nvfp4", ["--image", "ghcr.io/nvidia/jax:maxtext"], 2, "name the image by digest"),
+        ("llama31_405b-gb200-nvfp4", ["--image", "ghcr.io/nvidia/jax:maxtext"], 2, "name it by digest"),
         ("llama31_405b-gb200-nvfp4", ["--image", "/nowhere.sqsh"], 2, "import it first"),
         ("llama31_405b-gb200-nvfp4", ["--image", "jax@sha256:00", "--gpus-per-node", "8"], 2, "nodes of 4 GPUs"),
         ("llama31_405b-gb200-nvfp4", ["--image", "jax@sha256:00", "--mount", "data"], 2, "must be /absolute/source"),

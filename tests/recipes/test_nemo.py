@@ -244,7 +244,7 @@ def test_a_wrong_experiment_ends_with_code_2(capsys: pytest.CaptureFixture[str])
         ("llama3_8b-h200-bf16", {}, "no cluster experiment"),
         ("llama3_8b-gb200-bf16", {"gpus_per_node": 8}, "nodes of 4 GPUs"),
         ("llama3_8b-h100-bf16", {"image": "./nemo.sqsh"}, "absolute path"),
-        ("llama3_8b-h100-bf16", {"image": "an/image:tag"}, "name the image by digest"),
+        ("llama3_8b-h100-bf16", {"image": "an/image:tag"}, "name it by digest"),
         ("llama3_8b-h100-bf16", {"image": "/not/there.sqsh"}, "not there"),
         ("llama3_8b-h100-bf16", {"mount": ["data:/data"]}, "/absolute/source:/target"),
         ("llama3_8b-h100-bf16", {"mount": ["/not/there:/data"], "dry_run": False}, "does not exist"),
