@@ -3,46 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 from recipes.images import check_pinned
+from recipes.jobs import seconds_of
 from recipes.launching import CHECKOUT, rank, say
 from recipes.runs import (
     EXIT_FAILED,
-    EXIT_OK,
-    EXIT_UNSUPPORTED,
     RUN_JSON,
     RunError,
     git_state,
-    is_complete,
     run_pattern,
-    to_json,
-    write_atomically,
 )
 
-POLL_S = 10.0
-PATIENCE = 6  # a shared file system shows on the login node later what a compute node has written
-RETRIES = 30  # a controller that restarts is back within minutes
 RACK_NODES = 18  # GB200 and GB300: nodes of one NVLink rack
 # the first rank reads the node and imports Transformer Engine before it opens the run folder
 FIRST_RANK_S = 900.0
-ENDED = {
-    "BOOT_FAIL",
-    "CANCELLED",
-    "COMPLETED",
-    "DEADLINE",
-    "FAILED",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "PREEMPTED",
-    "TIMEOUT",
-}
 
 
 def add_place_options(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +38,13 @@ def add_place_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus-per-node", type=int, help="what your nodes have, to be checked")
     parser.add_argument("--gres", help="where the cluster wants GPUs to be asked for, e.g. gpu:8 or gpu:h100:8")
     parser.add_argument("--time-limit", default="", help="HH:MM:SS (default: experiments.yaml)")
+    parser.add_argument(
+        "--resubmit",
+        type=int,
+        default=1,
+        metavar="N",
+        help="with --wait: send again what Slurm ended (default: 1)",
+    )
     parser.add_argument("--steps", type=int, help="default: experiments.yaml")
     parser.add_argument("--checkpoint-every", type=int, default=0, metavar="K", help="keep a checkpoint every K steps")
     parser.add_argument("--dry-run", action="store_true", help="write the sbatch script, submit nothing")
@@ -76,6 +63,8 @@ def check_place(name: str, gpus_per_node: int, args: argparse.Namespace) -> None
     check_pinned(image)
     if image.startswith("/") and not Path(image).exists():
         raise RunError(f"--image {image}: not there; import it first (enroot import)")
+    if args.time_limit:
+        seconds_of(args.time_limit)
     unfit = [path for path in (str(args.home), image, *args.mount) if set(path) & set(" \t,'\"")]
     if unfit:
         raise RunError(f"{unfit[0]!r}: paths go into a script as they are; choose one without spaces, commas")
@@ -98,43 +87,6 @@ def segment(nodes: int, gpus_per_node: int) -> int | None:
     if gpus_per_node != 4 or nodes <= RACK_NODES:
         return None
     return next(n for n in range(RACK_NODES, 0, -1) if nodes % n == 0)
-
-
-def wait(name: str, slurm_id: str, folder: Path, job: Path, session_file: Path | None) -> int:
-    """Wait until Slurm has no such job any more; returns the exit code of the run that it left."""
-    while in_queue(slurm_id):
-        time.sleep(POLL_S)
-    for _ in range(PATIENCE):
-        if is_complete(folder):
-            break
-        time.sleep(POLL_S)
-    if not is_complete(folder):
-        gate = folder.with_name(folder.name.replace("-r1", "-gate"))
-        if is_complete(gate):
-            say(f"{name}: unsupported there, see {gate}")
-            return EXIT_UNSUPPORTED
-        say(f"{name}: job {slurm_id} has left no complete run in {folder}; its own log is in {job}")
-        return EXIT_FAILED
-    outcome = json.loads((folder / RUN_JSON).read_text(encoding="utf-8"))["outcome"]
-    say(f"{name}: {outcome['status']}: {outcome['reason'] or folder}")
-    if outcome["status"] == "completed" and session_file:
-        run = folder.relative_to(folder.parents[2]).as_posix()
-        write_atomically(session_file, to_json({"session": folder.name.removesuffix("-r1"), "runs": [run]}))
-    return EXIT_OK if outcome["status"] == "completed" else EXIT_FAILED
-
-
-def in_queue(slurm_id: str) -> bool:
-    """Whether Slurm still holds the job. Raises RunError when it cannot be asked several times in a row."""
-    said = ""
-    for _ in range(RETRIES):
-        done = subprocess.run(["squeue", "-h", "-o", "%T", "-j", slurm_id], capture_output=True, text=True)
-        said = done.stderr.strip()
-        if done.returncode == 0:
-            return bool(set(done.stdout.split()) - ENDED)
-        if "Invalid job id" in said:
-            return False
-        time.sleep(POLL_S)
-    raise RunError(f"squeue cannot be asked for job {slurm_id}: {said}; the job itself goes on")
 
 
 def join(stack: str, experiment: str, args: argparse.Namespace) -> Path:

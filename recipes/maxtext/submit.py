@@ -20,6 +20,7 @@ from pathlib import Path
 
 from recipes.catalog import CatalogError
 from recipes.images import pinned
+from recipes.jobs import Sent, carry_through
 from recipes.launching import CHECKOUT, IMAGE, say
 from recipes.maxtext.experiment_file import load_experiments
 from recipes.maxtext.experiments import STACK, Experiment, experiment, refused
@@ -33,7 +34,7 @@ from recipes.runs import (
     run_pattern,
     write_atomically,
 )
-from recipes.slurm import add_place_options, check_place, segment, wait
+from recipes.slurm import add_place_options, check_place, segment
 
 
 def check(which: Experiment, args: argparse.Namespace) -> None:
@@ -44,8 +45,9 @@ def check(which: Experiment, args: argparse.Namespace) -> None:
     check_place(which.name, which.gpus_per_node, args)
 
 
-def script(which: Experiment, args: argparse.Namespace, session: str, commit: str | None) -> str:
+def script(which: Experiment, args: argparse.Namespace, session: str, commit: str | None, limit: str = "") -> str:
     """The sbatch script: one task a GPU in the container, each of them recipes.maxtext.task."""
+    limit = limit or time_limit(args)
     home = args.home.absolute()
     job = home / "jobs" / session
     racked = segment(which.nodes, which.gpus_per_node)
@@ -55,7 +57,7 @@ def script(which: Experiment, args: argparse.Namespace, session: str, commit: st
         "partition": args.partition,
         "nodes": which.nodes,
         "ntasks-per-node": which.gpus_per_node,
-        "time": args.time_limit or load_experiments().cluster.time_limit,
+        "time": limit,
         "mem": 0,
         "output": job / "slurm.out",
         **({"gres": args.gres} if args.gres else {}),
@@ -74,11 +76,18 @@ def script(which: Experiment, args: argparse.Namespace, session: str, commit: st
         "--container-workdir",
         str(job / "code"),
     ]
-    lines = ["#!/bin/bash", *(f"#SBATCH --{name}={value}" for name, value in options.items()), "#SBATCH --exclusive"]
+    lines = ["#!/bin/bash", *(f"#SBATCH --{name}={value}" for name, value in options.items())]
+    # a job that Slurm starts anew would find its own run folder there; recipes.jobs sends a new one
+    lines += ["#SBATCH --exclusive", "#SBATCH --no-requeue"]
     lines += ["set -eu", f"export FEWBITS_COMMIT={commit or ''} {IMAGE}={shlex.quote(args.image)}"]
     # a task that fails ends the job: the others would wait for it until the time limit
     lines += [f"srun --kill-on-bad-exit=1 {shlex.join(container)} \\", f"    {shlex.join(task)}"]
     return "\n".join(lines) + "\n"
+
+
+def time_limit(args: argparse.Namespace) -> str:
+    """What was asked for, or experiments.yaml's."""
+    return args.time_limit or load_experiments().cluster.time_limit
 
 
 def pack(job: Path) -> None:
@@ -100,6 +109,23 @@ def submit(path: Path) -> str:
     return done.stdout.strip().split(";")[0]
 
 
+def write_script(which: Experiment, args: argparse.Namespace, session: str, commit: str | None, limit: str) -> Path:
+    """Write a job's script under HOME/jobs; returns its path."""
+    path: Path = args.home.absolute() / "jobs" / session / "job.sh"
+    write_atomically(path, script(which, args, session, commit, limit))
+    return path
+
+
+def send(which: Experiment, args: argparse.Namespace, limit: str) -> Sent:
+    """Pack the committed code and hand a new job to Slurm. Raises RunError."""
+    session = new_session_id()
+    path = write_script(which, args, session, git_state(CHECKOUT)["commit"], limit)
+    pack(path.parent)
+    pattern = run_pattern(str(args.home.absolute() / "runs"))
+    folder = Path(pattern.format(stack=STACK, experiment=which.name, run_id=f"{session}-r1"))
+    return Sent(submit(path), folder, path.parent)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     parser = argparse.ArgumentParser(prog="maxtext submit", description=(__doc__ or "").split("\n")[0])
@@ -112,23 +138,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             say(f"{which.name}: unsupported: {why}")
             return EXIT_UNSUPPORTED
         check(which, args)
-        session = new_session_id()
-        job = args.home.absolute() / "jobs" / session
-        commit = None if args.dry_run else git_state(CHECKOUT)["commit"]
-        path = job / "job.sh"
-        write_atomically(path, script(which, args, session, commit))
         if args.dry_run:
+            path = write_script(which, args, new_session_id(), None, time_limit(args))
             say(f"{which.name}: written to {path}")
             return EXIT_OK
-        pack(job)
-        slurm_id = submit(path)
-        folder = Path(
-            run_pattern(str(args.home.absolute() / "runs")).format(
-                stack=STACK, experiment=which.name, run_id=f"{session}-r1"
+        if args.wait:
+            return carry_through(
+                which.name, lambda limit: send(which, args, limit), time_limit(args), args.resubmit, args.session_file
             )
-        )
-        say(f"{which.name}: job {slurm_id} submitted from {job}; its run will be {folder}")
-        return wait(which.name, slurm_id, folder, job, args.session_file) if args.wait else EXIT_OK
+        sent = send(which, args, time_limit(args))
+        say(f"{which.name}: job {sent.slurm_id} submitted, log in {sent.log}; its run will be {sent.folder}")
+        return EXIT_OK
     except (CatalogError, RunError) as error:
         say(f"maxtext submit: {error}")
         return EXIT_USAGE

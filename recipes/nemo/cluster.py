@@ -74,6 +74,8 @@ def executor(which: Experiment, place: Place, packager: Any, commit: str | None)
         exclusive=True,
         packager=packager,
         segment=segment(which.nodes, which.gpus_per_node),
+        # a job that Slurm starts anew would find its own run folder there; recipes.jobs sends a new one
+        additional_parameters={"no_requeue": True},
     )
 
 

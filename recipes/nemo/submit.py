@@ -17,11 +17,12 @@ from pathlib import Path
 
 from recipes.catalog import CatalogError
 from recipes.images import pinned
+from recipes.jobs import Sent, carry_through
 from recipes.launching import say
 from recipes.nemo.experiment_file import load_experiments
 from recipes.nemo.experiments import STACK, Experiment, experiment, refused
 from recipes.runs import EXIT_OK, EXIT_UNSUPPORTED, EXIT_USAGE, RunError, new_session_id, run_pattern
-from recipes.slurm import add_place_options, check_place, wait
+from recipes.slurm import add_place_options, check_place
 
 
 def check(which: Experiment, args: argparse.Namespace) -> None:
@@ -60,18 +61,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"{error.name} is not installed here; run this with build/envs/nemo/bin/python, which `snakemake"
                 " nemo_environment` builds"
             ) from error
-        place = Place(args.account, args.partition, args.image, home, tuple(args.mount), args.time_limit, args.gres)
-        session = new_session_id()
         more = ["--steps", str(args.steps)] * bool(args.steps)
         more += ["--checkpoint-every", str(args.checkpoint_every)] * bool(args.checkpoint_every)
-        job = submit(which, place, session, args.dry_run, more)
-        run_id = f"{session}-r1"
-        folder = Path(run_pattern(str(home / "runs")).format(stack=STACK, experiment=which.name, run_id=run_id))
+
+        def send(limit: str) -> Sent:
+            place = Place(args.account, args.partition, args.image, home, tuple(args.mount), limit, args.gres)
+            session = new_session_id()
+            job = submit(which, place, session, args.dry_run, more)
+            pattern = run_pattern(str(home / "runs"))
+            folder = Path(pattern.format(stack=STACK, experiment=which.name, run_id=f"{session}-r1"))
+            return Sent(str(job.slurm_id), folder, job.folder)
+
+        limit = args.time_limit or load_experiments().cluster.time_limit
+        if args.wait and not args.dry_run:
+            return carry_through(which.name, send, limit, args.resubmit, args.session_file)
+        sent = send(limit)
         if args.dry_run:
-            say(f"{which.name}: written to {job.folder}")
-            return EXIT_OK
-        say(f"{which.name}: job {job.slurm_id} submitted from {job.folder}; its run will be {folder}")
-        return wait(which.name, str(job.slurm_id), folder, job.folder, args.session_file) if args.wait else EXIT_OK
+            say(f"{which.name}: written to {sent.log}")
+        else:
+            say(f"{which.name}: job {sent.slurm_id} submitted, log in {sent.log}; its run will be {sent.folder}")
+        return EXIT_OK
     except (CatalogError, RunError) as error:
         say(f"nemo submit: {error}")
         return EXIT_USAGE

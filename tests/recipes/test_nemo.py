@@ -250,6 +250,7 @@ def test_a_wrong_experiment_ends_with_code_2(capsys: pytest.CaptureFixture[str])
         ("llama3_8b-h100-bf16", {"mount": ["/not/there:/data"], "dry_run": False}, "does not exist"),
         ("llama3_8b-h100-bf16", {"dry_run": False}, "no sbatch here"),
         ("llama3_8b-h100-bf16", {"home": Path("/shared/my folder")}, "without spaces"),
+        ("llama3_8b-h100-bf16", {"time_limit": "30"}, "must be HH:MM:SS"),
     ],
 )
 def test_a_cluster_job_that_cannot_work_is_refused(
@@ -257,7 +258,15 @@ def test_a_cluster_job_that_cannot_work_is_refused(
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     args = argparse.Namespace(
-        **{"image": "image@sha256:00", "mount": [], "gpus_per_node": None, "dry_run": True, "home": Path("/h")} | more
+        **{
+            "image": "image@sha256:00",
+            "mount": [],
+            "gpus_per_node": None,
+            "dry_run": True,
+            "home": Path("/h"),
+            "time_limit": "",
+        }
+        | more
     )
     with pytest.raises(RunError) as error:
         check(experiment(name), args)
@@ -270,47 +279,6 @@ def test_submit_names_what_is_wrong(capsys: pytest.CaptureFixture[str], tmp_path
     assert "recipes.nemo.launch" in capsys.readouterr().err
     assert submit(["llama3_8b-h100-mxfp8", *place]) == 3
     assert "needs compute capability 10.0" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("squeue", "there"),
-    [
-        ("echo RUNNING", True),
-        ("echo PENDING", True),
-        ("echo COMPLETED", False),
-        ("echo TIMEOUT", False),
-        ("true", False),
-        ("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", False),
-    ],
-)
-def test_a_job_is_waited_for_while_slurm_holds_it(
-    squeue: str, there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "squeue").write_text(f"#!/bin/sh\n{squeue}\n")
-    (tmp_path / "squeue").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    assert recipes.slurm.in_queue("1") == there
-
-
-def test_a_controller_that_does_not_answer_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "squeue").write_text(f"#!/bin/sh\necho x >> {tmp_path}/asked\necho 'no answer' >&2; exit 1\n")
-    (tmp_path / "squeue").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    monkeypatch.setattr(recipes.slurm, "POLL_S", 0.0)
-    with pytest.raises(RunError, match="no answer; the job itself goes on"):
-        recipes.slurm.in_queue("1")
-    assert (tmp_path / "asked").read_text().count("x") == recipes.slurm.RETRIES
-
-
-def test_a_job_without_a_sealed_run_has_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(recipes.slurm, "in_queue", lambda slurm_id: False)
-    monkeypatch.setattr(recipes.slurm, "POLL_S", 0.0)
-    which = experiment("llama3_8b-h100-bf16")
-    folder = tmp_path / "runs/nemo/llama3_8b-h100-bf16/20260101T000000Z-0000-r1"
-    assert recipes.slurm.wait(which.name, "7", folder, tmp_path / "job", None) == 1
-    assert "job 7 has left no complete run" in capsys.readouterr().err
 
 
 def test_other_ranks_that_failed_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
